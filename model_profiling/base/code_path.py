@@ -20,8 +20,7 @@ _SAFE = ("-P",) if sys.version_info >= (3, 11) else ()
 
 
 def python_command(module: str, *arguments: str) -> list[str]:
-    """Return the command `python -m module arguments…` with what this process can import, but for the working
-    directory."""
+    """Return the command `python -m module …` with what this process can import, but for the working directory."""
     return [sys.executable, *_SAFE, "-c", _RUN.format(path=safe_path()), module, *arguments]
 
 

@@ -136,14 +136,12 @@ def write_text(path: Path, text: str) -> None:
 
 
 def text_bytes(text: str) -> bytes:
-    """Escape text for people before it is written: a terminal that shows the file is not at the mercy of what it
-    quotes."""
+    """Escape text for people: a terminal that shows the file is not at the mercy of what it quotes."""
     return visible(text).encode()
 
 
 def json_bytes(value: Any, indent: int = 2) -> bytes:
-    """Return a msgspec struct or plain data as JSON that ends in a newline; what cannot be seen is escaped. 0: on one
-    line."""
+    """Return a struct or plain data as JSON and a newline; what cannot be seen is escaped. 0: on one line."""
     data = msgspec.json.encode(value)
     return text_bytes((msgspec.json.format(data, indent=indent) if indent else data).decode() + "\n")
 
@@ -153,8 +151,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a file; a name that none can have (too long, a zero in it) is of none, whoever wrote
-    it."""
+    """Return whether there is a file; a name that none can have (too long, a zero in it) is of none."""
     try:
         return path.is_file()
     except (OSError, ValueError):

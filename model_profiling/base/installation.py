@@ -23,15 +23,13 @@ def clone() -> Path | None:
 
 
 def stands_in_clone() -> bool:
-    """Return whether the working directory is the clone, or its package: then the kit itself is what the user works
-    on."""
+    """Return whether the working directory is the clone, or its package: then the user works on the kit itself."""
     root, here = clone(), Path(working_directory())
     return root is not None and (here == root or here.is_relative_to(PACKAGE))
 
 
 def default_output(model: str) -> Path:
-    """Return where quick tests leave results: out_<model> here, or where the documentation has it if this is the
-    clone."""
+    """Return where quick tests leave results: out_<model> here, or, in the clone, where the documentation has it."""
     root = clone()
     return Path("model_profiling" if root == Path(working_directory()) else "") / f"out_{model}"
 

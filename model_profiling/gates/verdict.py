@@ -11,6 +11,12 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.base.errors import InputError
 
 Gate = Literal["latency", "start-up", "peak memory"]
+Outcome = Literal["passed", "failed", "unsure"]
+_FLAGS: dict[Gate, str] = {
+    "latency": "--fail-if-slower",
+    "start-up": "--fail-if-startup-slower",
+    "peak memory": "--fail-if-memory-above",
+}
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -21,14 +27,10 @@ class Limits(msgspec.Struct, frozen=True):
     memory_above: float | None = None
 
     @property
-    def given(self) -> dict[str, float]:
-        """The flags that were used, as the user writes them."""
-        flags = {
-            "--fail-if-slower": self.slower,
-            "--fail-if-startup-slower": self.startup_slower,
-            "--fail-if-memory-above": self.memory_above,
-        }
-        return {flag: limit for flag, limit in flags.items() if limit is not None}
+    def given(self) -> dict[Gate, float]:
+        """The limits that were given, by gate."""
+        limits = zip(_FLAGS, (self.slower, self.startup_slower, self.memory_above), strict=True)
+        return {gate: limit for gate, limit in limits if limit is not None}
 
 
 class Judgement(msgspec.Struct, frozen=True):
@@ -37,7 +39,7 @@ class Judgement(msgspec.Struct, frozen=True):
     before: str
     after: str
     limit_percent: float
-    outcome: Literal["passed", "failed", "unsure"]
+    outcome: Outcome
     failed: bool
     sentence: str
     gate: Gate = "latency"
@@ -59,19 +61,25 @@ def conclusion(judgements: Sequence[Judgement], strict: bool) -> str:
 
 def judge(pairs: Sequence[PairComparison], limits: Limits, strict: bool) -> list[Judgement]:
     """Hold each pair against each limit; one that has no interval at all is no basis for a pass."""
-    for flag, limit in limits.given.items():
+    for gate, limit in limits.given.items():
         if not (math.isfinite(limit) and limit >= 0):
-            raise InputError(f"{flag} {limit:g} is not a limit", "Give a percentage of 0 or more.")
+            raise InputError(f"{_FLAGS[gate]} {limit:g} is not a limit", "Give a percentage of 0 or more.")
     found = []
     for pair in pairs:
-        if limits.slower is not None:
-            found.append(_speed(pair, "latency", pair.latency, "slower", limits.slower, strict))
-        if limits.startup_slower is not None:
-            claim = "slower to its first result"
-            found.append(_speed(pair, "start-up", _startup(pair), claim, limits.startup_slower, strict))
-        if limits.memory_above is not None:
-            found.append(_memory(pair, limits.memory_above, strict))
+        sides = (pair.latency.before, pair.latency.after)
+        for gate, limit in limits.given.items():
+            outcome, sentence = _judged(pair, gate, limit)
+            failed = outcome == "failed" or (outcome == "unsure" and strict)
+            found.append(Judgement(*sides, limit, outcome, failed, sentence, gate))
     return found
+
+
+def _judged(pair: PairComparison, gate: Gate, limit: float) -> tuple[Outcome, str]:
+    if gate == "latency":
+        return _speed(pair, gate, pair.latency, "slower", limit)
+    if gate == "start-up":
+        return _speed(pair, gate, _startup(pair), "slower to its first result", limit)
+    return _memory(pair, limit)
 
 
 def _startup(pair: PairComparison) -> Comparison:
@@ -99,7 +107,7 @@ def _why(pair: PairComparison, reason: Literal["startup_unknown", "memory_unknow
     return "; ".join(told) or "the two sides were measured in different ways"
 
 
-def _speed(pair: PairComparison, gate: Gate, found: Comparison, claim: str, limit: float, strict: bool) -> Judgement:
+def _speed(pair: PairComparison, gate: Gate, found: Comparison, claim: str, limit: float) -> tuple[Outcome, str]:
     name = pair.latency.after
     if found.high is None:
         what = "turns" if gate == "latency" else "start-up launches"
@@ -107,14 +115,13 @@ def _speed(pair: PairComparison, gate: Gate, found: Comparison, claim: str, limi
         raise InputError(f"{name}: {found.turns} {what} are too few to judge", f"Measure both sides again, {hint}.")
     if found.contended:
         what = "" if gate == "latency" else f"{gate} was "
-        sentence = f"{name}: {what}measured on a busy machine, so no verdict; stop other work and measure again"
-        return _judgement(pair, gate, limit, "unsure", sentence, strict)
+        return "unsure", f"{name}: {what}measured on a busy machine, so no verdict; stop other work and measure again"
     bounds = (1 / found.high - 1) * 100, (1 / found.low - 1) * 100
     more = "take more runs" if gate == "latency" else "take more start-up launches"
-    return _held(pair, gate, bounds, claim, limit, more, strict)
+    return _held(name, bounds, claim, limit, more)
 
 
-def _memory(pair: PairComparison, limit: float, strict: bool) -> Judgement:
+def _memory(pair: PairComparison, limit: float) -> tuple[Outcome, str]:
     name, found = pair.latency.after, pair.memory
     if found is None:
         raise InputError(
@@ -128,28 +135,14 @@ def _memory(pair: PairComparison, limit: float, strict: bool) -> Judgement:
         )
     claim = "above the peak memory of its baseline"
     bounds = found.low_percent, found.high_percent
-    return _held(pair, "peak memory", bounds, claim, limit, "take more launches", strict)
+    return _held(name, bounds, claim, limit, "take more launches")
 
 
-def _held(
-    pair: PairComparison, gate: Gate, bounds: tuple[float, float], claim: str, limit: float, more: str, strict: bool
-) -> Judgement:
+def _held(name: str, bounds: tuple[float, float], claim: str, limit: float, more: str) -> tuple[Outcome, str]:
     """Return failed if the whole interval is above the limit, unsure if a part of it is."""
-    name, claim = pair.latency.after, f"{claim} by more than {limit:g} %"
+    claim = f"{claim} by more than {limit:g} %"
     if bounds[0] > limit:
-        return _judgement(pair, gate, limit, "failed", f"{name} is {claim}", strict)
+        return "failed", f"{name} is {claim}"
     if bounds[1] > limit:
-        return _judgement(pair, gate, limit, "unsure", f"{name}: {claim} cannot be ruled out; {more}", strict)
-    return _judgement(pair, gate, limit, "passed", f"{name} is not {claim}", strict)
-
-
-def _judgement(
-    pair: PairComparison,
-    gate: Gate,
-    limit: float,
-    outcome: Literal["passed", "failed", "unsure"],
-    sentence: str,
-    strict: bool,
-) -> Judgement:
-    failed = outcome == "failed" or (outcome == "unsure" and strict)
-    return Judgement(pair.latency.before, pair.latency.after, limit, outcome, failed, sentence, gate)
+        return "unsure", f"{name}: {claim} cannot be ruled out; {more}"
+    return "passed", f"{name} is not {claim}"

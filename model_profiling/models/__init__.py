@@ -11,6 +11,7 @@ import importlib
 import pkgutil
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from model_profiling.base.errors import InputError
 
@@ -19,7 +20,8 @@ from model_profiling.base.errors import InputError
 class RegisteredModel:
     """A name and where its class is: the class itself, or `package.module:Class` to be imported when it is needed.
 
-    `extra` is the pip extra that brings `requires`; `parameters` and `dtypes` are what tests hold the model to.
+    `requires` are packages beyond the kit's own that it imports, `extra` the pip extra that brings them; `parameters`
+    and `dtypes` are what tests hold the model to.
     """
 
     name: str
@@ -37,17 +39,8 @@ _folders_that_failed: dict[str, Exception] = {}
 _folders_seen: set[str] = set()
 
 
-def register_model(
-    name: str,
-    target: "type | str",
-    description: str = "",
-    requires: tuple[str, ...] = (),
-    extra: str = "",
-    parameters: str = "",
-    dtypes: tuple[str, ...] = (),
-    weights: str = "",
-) -> None:
-    """Make `target` exportable as `name`; `requires` names packages beyond the kit's own that it imports."""
+def register_model(name: str, target: "type | str", description: str = "", **facts: Any) -> None:
+    """Make `target` exportable as `name`; `facts` are the other fields of `RegisteredModel`."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise InputError(
             f"{name!r} cannot be a model's name: it becomes part of file names", "Use letters, digits, _ - and . only."
@@ -59,7 +52,7 @@ def register_model(
             "Register one of them under another name.",
         )
     if known is None or description:
-        _registered[name] = RegisteredModel(name, target, description, requires, extra, parameters, dtypes, weights)
+        _registered[name] = RegisteredModel(name, target, description, **facts)
 
 
 def _address(target: "type | str") -> str:

@@ -6,6 +6,7 @@ import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import pkgutil
 import re
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ from model_profiling.base.installation import install_command
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.checkpoint import load_checkpoint
 from model_profiling.models.lookup import check_name, file_target
+from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
@@ -55,7 +57,7 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     with _explained(name), torch.random.fork_rng(devices=[]):
         if importlib.util.find_spec("torchvision") is not None:
             declare_torchvision_operators()
-        make = _import_class(target) if isinstance(target, str) else target
+        make = pkgutil.resolve_name(target) if isinstance(target, str) else target
         # A model of a file hands its settings on to the class that the file names, and checks them itself.
         settings = dict(options.settings) if file_target(name) is None else {}
         _check_settings(name, make, settings)
@@ -75,7 +77,8 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     with contextlib.suppress(InputError):
         module = own_copy(module)
     inputs, keywords = own_inputs((tuple(inputs), keywords))
-    weights = getattr(model, "weights", _registered_weights(name))
+    known = registered_models().get(name)
+    weights = getattr(model, "weights", (known and known.weights) or EagerModelBase.weights)
     if options.checkpoint is not None:
         module.eval()
         weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
@@ -91,11 +94,6 @@ def _origin(name: str, target: "Callable[[], Any] | str") -> Literal["registry",
         return "file"
     ours = isinstance(target, str) or getattr(target, "__module__", "").startswith("model_profiling.models.")
     return "registry" if ours or name in zoo_models() else "memory"
-
-
-def _registered_weights(name: str) -> str:
-    known = registered_models().get(name)
-    return known.weights if known and known.weights else "as the model's own code loads them"
 
 
 def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callable[[], Any] | str", str]:  # noqa: B008
@@ -127,12 +125,6 @@ def _check_settings(name: str, make: Callable[..., Any], settings: dict[str, Any
     for key in settings:
         if key not in parameters:
             raise unknown_setting(name, key, parameters)
-
-
-def _import_class(target: str) -> type:
-    module, _, name = target.partition(":")
-    cls: type = getattr(importlib.import_module(module), name)
-    return cls
 
 
 def _optional(model: Any, method: str) -> Any:

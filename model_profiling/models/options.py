@@ -123,8 +123,7 @@ def settings_of(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def setting(text: str) -> Any:
-    """Return a value as it is typed: a Python literal (512, 0.5, True, None, (1, 2), '512'), true or false; else
-    text."""
+    """Return a value as it is typed: a Python literal (512, 0.5, None, (1, 2), '512'), true or false; else text."""
     if text in ("true", "false"):
         return text == "true"
     try:

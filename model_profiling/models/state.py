@@ -29,8 +29,7 @@ def restored_state(module: torch.nn.Module, only: Collection[str] | None = None)
 def changed_buffers(
     module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
 ) -> dict[str, torch.Tensor]:
-    """Return the buffers that one call of a model in eval mode changes: its state, and not its weights. They are put
-    back."""
+    """Return the buffers that a call of a model in eval mode changes: its state, not its weights. They are put back."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with restored_state(module), torch.no_grad():
         module(*inputs, **keywords)

@@ -18,6 +18,7 @@ import torch
 
 from model_profiling.base.errors import InputError
 from model_profiling.models.lookup import CONTRACT, FileTarget
+from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import InputSpec, LoadOptions
 
 INPUT_NAMES = ("get_example_inputs", "example_inputs")
@@ -26,7 +27,7 @@ INPUT_NAMES = ("get_example_inputs", "example_inputs")
 class FileModel:
     """Keeps EagerModelBase's contract for a module found in a file."""
 
-    weights = "as the model's own code loads them"
+    weights = EagerModelBase.weights
 
     def __init__(self, target: FileTarget, options: LoadOptions = LoadOptions()) -> None:  # noqa: B008 - frozen
         self._target = target
@@ -71,8 +72,9 @@ class FileModel:
         try:
             signature.bind(**self._settings)
         except TypeError as error:
+            how = f"with {', '.join(self._settings)} alone" if self._settings else "without arguments"
             raise InputError(
-                f"{named} cannot be called {_called_with(self._settings)}: {error}",
+                f"{named} cannot be called {how}: {error}",
                 f"Give its arguments with --set, for example {_example(signature)}, or write "
                 "`def make(): return TheClass(...)` next to it and name that function.",
             ) from None
@@ -125,10 +127,6 @@ def unknown_setting(named: str, key: str, known: Iterable[str]) -> InputError:
         f"{named} has no setting called {key!r}",
         f"It takes: {', '.join(takes)}." if takes else "It takes none; leave --set out.",
     )
-
-
-def _called_with(settings: dict[str, Any]) -> str:
-    return f"with {', '.join(settings)} alone" if settings else "without arguments"
 
 
 def _example(signature: inspect.Signature) -> str:

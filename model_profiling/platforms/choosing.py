@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 
 def named(text: str | None) -> Choice:
-    """Return a choice in one word: a name such as `linux`, or with a machine, as EXAMPLES has them; None is this
-    machine."""
+    """Return a choice in one word: `linux`, or with a machine, as in EXAMPLES; None is this machine."""
     name, colon, machine = (text or "").partition(":")
     if not colon:
         return Choice(text)
@@ -61,8 +60,7 @@ def checked(choice: Choice, spelled: Callable[[str], str] = str) -> Choice:
 
 
 def chosen(choice: Choice, prefixes: Sequence[Sequence[str]] = (), on_note: OnNote = no_notes) -> "Platform":
-    """Return the platform; the caller closes it. `prefixes` are words before the runner, of which an emulator has a
-    say."""
+    """Return the platform, which the caller closes. `prefixes` are words before the runner; one may be an emulator."""
     row = row_of(checked(choice).platform)
     emulated = any(PurePosixPath(word).name.startswith("qemu-") for prefix in prefixes for word in prefix)
     opened: Platform = import_module(row.module).open_platform(choice, emulated, on_note)

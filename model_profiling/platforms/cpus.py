@@ -100,16 +100,11 @@ def sme_units(text: str) -> dict[str, object]:
     return units({path.removesuffix(f"/{REGISTER}").rpartition("/")[2]: value for path, _, value in lines})
 
 
-def cluster_names(clusters: tuple[CpuCluster, ...]) -> dict[CpuCluster, tuple[str, ...]]:
-    """Return clusters by name: `big` is the fastest, `little` the slowest of several, `mid` whatever lies between."""
+def cluster_names(clusters: tuple[CpuCluster, ...]) -> dict[CpuCluster, str]:
+    """Return the names of clusters: `big` is the fastest, `little` the slowest of several, `mid` what lies between."""
     speeds = sorted({cluster.max_khz for cluster in clusters})
-    names: dict[CpuCluster, tuple[str, ...]] = {}
-    for cluster in clusters:
-        if cluster.max_khz == speeds[-1]:
-            names[cluster] = ("big",)
-        else:
-            names[cluster] = ("little",) if cluster.max_khz == speeds[0] else ("mid",)
-    return names
+    ends = {speeds[0]: "little", speeds[-1]: "big"} if speeds else {}
+    return {cluster: ends.get(cluster.max_khz, "mid") for cluster in clusters}
 
 
 def affinity_mask(affinity: str, clusters: tuple[CpuCluster, ...]) -> str:
@@ -117,9 +112,9 @@ def affinity_mask(affinity: str, clusters: tuple[CpuCluster, ...]) -> str:
     if affinity not in ("big", "mid", "little"):
         return f"{int(affinity, 16):x}"
     names = cluster_names(clusters)
-    cpus = [cpu for cluster in clusters if affinity in names[cluster] for cpu in cluster.cpus]
+    cpus = [cpu for cluster, name in names.items() if name == affinity for cpu in cluster.cpus]
     if not cpus:
-        known = ", ".join(sorted({name for each in names.values() for name in each})) or "no clusters that can be read"
+        known = ", ".join(sorted({*names.values()})) or "no clusters that can be read"
         raise InputError(f"the device has no '{affinity}' cores", f"It has {known}; a hexadecimal mask works always.")
     return f"{sum(1 << cpu for cpu in cpus):x}"
 
@@ -132,4 +127,4 @@ def memory_bytes(text: str) -> int | None:
 def named_clusters(clusters: tuple[CpuCluster, ...]) -> dict[str, object]:
     """Return clusters as an environment shows them."""
     names = cluster_names(clusters)
-    return {f"{'/'.join(names[c]) or 'cpu'}{c.cpus[0]}": {"cpus": list(c.cpus), "max_khz": c.max_khz} for c in clusters}
+    return {f"{names[c]}{c.cpus[0]}": {"cpus": list(c.cpus), "max_khz": c.max_khz} for c in clusters}

@@ -49,7 +49,7 @@ def essential_checks() -> list[Check]:
     """Return what `export` and `run` on this machine cannot do without."""
     return [
         _python(),
-        _guarded("ExecuTorch", _wheel),
+        _guarded("ExecuTorch", lambda: f"{installed_sdk().version}, with C++ libraries"),
         _guarded("runner", _runner),
         _guarded("CPU features", _features),
         _package("torch", " (docs/install.md: how to take a CPU build)"),
@@ -80,11 +80,6 @@ def _guarded(what: str, find: Callable[[], str]) -> Check:
         return Check(what, True, find(), essential=True)
     except KitError as error:
         return Check(what, False, error.message, error.hint, essential=True)
-
-
-def _wheel() -> str:
-    sdk = installed_sdk()
-    return f"{sdk.version}, with C++ libraries"
 
 
 def _runner() -> str:

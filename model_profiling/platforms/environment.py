@@ -3,6 +3,7 @@
 import contextlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,9 +36,10 @@ def boot_id() -> str:
 
 
 def _linux_facts() -> dict[str, object]:
-    cpus = Path("/sys/devices/system/cpu")
+    cpus, cpuinfo = Path("/sys/devices/system/cpu"), _read(Path("/proc/cpuinfo"))
+    flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return {
-        "cpu": _linux_cpu_name(),
+        "cpu": next(iter(cpu_names(cpuinfo)), ""),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "governors": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}),
         "max_khz": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")} - {""}),
@@ -45,28 +47,15 @@ def _linux_facts() -> dict[str, object]:
         "smt": _read(cpus / "smt" / "active"),
         "sme_units": linux_units(cpus),
         "address_randomisation": _address_randomisation(),
-        "virtualised": "hypervisor" in _cpuinfo_field("flags").split() or None,
+        "virtualised": (flags is not None and "hypervisor" in flags[1].split()) or None,
     }
 
 
 def _address_randomisation() -> str:
-    """Return whether every process gets its memory elsewhere: without it, launches do not show how much that
-    matters."""
+    """Return whether every process gets its memory elsewhere: else launches do not show how much that matters."""
     policy, personality = _read(Path("/proc/sys/kernel/randomize_va_space")), _read(Path("/proc/self/personality"))
     switched_off = personality and int(personality, 16) & _ADDR_NO_RANDOMIZE
     return NOT_RANDOMISED if policy == "0" or switched_off else "on" if policy else ""
-
-
-def _linux_cpu_name() -> str:
-    return next(iter(cpu_names(_read(Path("/proc/cpuinfo")))), "")
-
-
-def _cpuinfo_field(key: str) -> str:
-    for line in _read(Path("/proc/cpuinfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == key:
-            return value.strip()
-    return ""
 
 
 def _macos_facts() -> dict[str, object]:

@@ -14,8 +14,7 @@ from model_profiling.runner.protocol import Operators, decode_message
 
 
 def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
-    """Return the libraries to load for a program, in order; none for one that cannot be read, which the runner will
-    say."""
+    """Return the libraries to load for a program, in order; none for one that cannot be read: the runner says so."""
     try:
         program = pte.read(model)
     except pte.PteError:

@@ -30,10 +30,23 @@ def list_features(command: list[str]) -> Features | None:
         done = subprocess.run(
             [*command, "--list_features"], capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
         )
-        message = decode_message(done.stdout.splitlines()[0]) if done.stdout else None
-    except (OSError, subprocess.TimeoutExpired, msgspec.DecodeError):
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return features_in(done.stdout)
+
+
+def features_in(said: bytes | str) -> Features | None:
+    """Return the features in what a runner said first; None if it is not the kit's."""
+    try:
+        message = decode_message(said.splitlines()[0]) if said else None
+    except msgspec.DecodeError:
         return None
     return message if isinstance(message, Features) else None
+
+
+def kit_record(build: Build) -> RunnerRecord:
+    digest = files.sha256(build.path)
+    return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
 
 
 def no_trace_note(target: str) -> str:
@@ -56,26 +69,20 @@ class ProcessPlatform:
         self.name = self.folder = name
         self.kernels_folder = f"{name}_kernels"
         self.timing = timing
-        self._build = build
+        self.build = build
         self._prefix = prefix
         self._no_lock = no_lock
         self.trace_note = no_trace_note(build.target.name)
 
-    @property
-    def build(self) -> Build:
-        return self._build
-
     def features(self) -> Features:
-        found = list_features([*self._prefix, str(self._build.path)])
+        found = list_features([*self._prefix, str(self.build.path)])
         if found is None:
             raise SetupError("the runner cannot detect this CPU's features", "Run `sme2-kit doctor` to see why.")
         return found
 
     def runner(self, runner_path: str | None) -> RunnerRecord:
         if runner_path is None:
-            build = self._build
-            digest = files.sha256(build.path)
-            return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+            return kit_record(self.build)
         path = Path(runner_path).resolve()
         if not os.access(path, os.X_OK):
             raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
@@ -84,12 +91,12 @@ class ProcessPlatform:
 
     def open(self, request: LaunchRequest) -> ProcessSession:
         tokens = request.reading.tokens if request.reading is not None else None
-        libraries = libraries_for(self._build, request.model)
+        libraries = libraries_for(self.build, request.model)
         places = (request.model, request.inputs, request.etdump, request.output_base, tokens, libraries)
         flags = paced_flags(request, LaunchFiles(*places))
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
-            variables = {**preload_environment(build_shim(self._build)), TRACE_VARIABLE: str(request.kernel_trace)}
+            variables = {**preload_environment(build_shim(self.build)), TRACE_VARIABLE: str(request.kernel_trace)}
         _refuse_affinity(request)
         words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
         return ProcessSession(words, request.log, request.timeout_s, once=request.once)

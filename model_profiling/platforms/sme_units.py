@@ -27,8 +27,7 @@ def linux_units(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, objec
 
 
 def units(registers: Mapping[str, str]) -> dict[str, object]:
-    """Return the units, from each CPU's SMIDR_EL1 as text; empty if any of them is no such register: a part says
-    nothing."""
+    """Return the units, from each CPU's SMIDR_EL1 as text; empty if one is no such register: a part says nothing."""
     shared: dict[object, list[int]] = {}
     for name, text in registers.items():
         cpu, value = re.fullmatch(r"cpu([0-9]{1,4})", name), re.fullmatch(r"0x([0-9a-f]{1,16})", text.strip().lower())
@@ -61,8 +60,7 @@ def _ranges(cpus: list[int]) -> str:
 
 
 def apple_units(sysctl: Callable[[str], str]) -> dict[str, object]:
-    """Return the SME units of an Apple chip: one for each cluster, which are the cores that share a second-level
-    cache."""
+    """Return the SME units of an Apple chip: one for each cluster, the cores that share a second-level cache."""
     if "1" not in (sysctl("hw.optional.arm.FEAT_SME"), sysctl("hw.optional.arm.FEAT_SME2")):
         return {}
     found: list[int] = []

@@ -33,6 +33,7 @@ _LINKED = (
 )
 # A compiler in a Python package, which is called through Python; see `call_compiler`.
 ZIG = "ziglang"
+LIBRARY_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
@@ -88,8 +89,7 @@ def host_target() -> BuildTarget:
 
 
 def build_runner(target_name: str | None = None, on_compile: Callable[[], None] = lambda: None) -> Build:
-    """Return the runner for this machine, or cross-compiled for `target_name`; compiled only if it is not in the
-    cache."""
+    """Return the runner for this machine, or for `target_name`; compiled only if it is not in the cache."""
     host = host_target()
     if target_name is not None and target_name not in TARGETS:
         raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")
@@ -179,6 +179,14 @@ def compile_command(
     link = [f"-L{sdk.libraries}", f"-Wl,-rpath,{sdk.libraries}", *([] if macos else ["-Wl,--no-as-needed"])]
     libraries = [f"-l{name}" for name in _LINKED] + ([] if macos else ["-ldl"])
     return [*command, *flags, *includes, str(source), "-o", str(out), *link, *libraries]
+
+
+def compile_library(build: Build, folder: Path, what: str, *words: str) -> None:
+    """Compile sources in a folder to a shared library there."""
+    done = run_program([*build.command, *LIBRARY_FLAGS, *words], folder)
+    if done.returncode != 0:
+        first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
+        raise SetupError(f"{what} did not compile: {first}", "Use a GNU or Clang C++ compiler.")
 
 
 def _compile(calls: list[list[str]], folder: Path, log: Path) -> None:

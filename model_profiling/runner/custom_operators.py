@@ -11,9 +11,8 @@ from pathlib import Path
 
 from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
-from model_profiling.base.programs import run_program
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
-from model_profiling.runner.build import Build, build_inputs
+from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.elf import Library, read_library
 
 LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
@@ -29,7 +28,6 @@ _QUIET = ("7LibraryC", "4_defE", "5_implE", "CppFunctionD", "8TypeMeta", "ios_ba
 # zeros do. What has a destructor in it, two strings twice and two vectors, lies in these bytes.
 _SCHEMA = ("parseSchema", "make_function_schema")
 SCHEMA_BYTES = 112
-_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 
 
 def needs_custom_operators(operators: Iterable[str]) -> bool:
@@ -44,23 +42,19 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
     if not library.is_file():
         raise SetupError(f"executorch {build.sdk.version} has no {LIBRARY.name} for {build.target.name}", _OWN)
     taken = read_library(library)
-    stubs = absent_libraries(taken)
+    # Those that it wants loaded and that the runner does not have.
+    stubs = [name for name in taken.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
     source = generate_stubs(taken)
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
         "libraries": " ".join(stubs),
-        "flags": " ".join(_FLAGS),
+        "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
     }
     home = cache.entry(
         "operators", "operator library", made_from, lambda folder: _compile(build, folder, stubs, source)
     )
     return (*(home / name for name in stubs), library)
-
-
-def absent_libraries(library: Library) -> list[str]:
-    """Return the libraries that it wants loaded and that the runner does not have."""
-    return [name for name in library.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
 
 
 def generate_stubs(library: Library) -> str:
@@ -86,10 +80,4 @@ def _compile(build: Build, folder: Path, names: list[str], source: str) -> None:
     (folder / "empty.cpp").write_text("", encoding="utf-8")
     for index, name in enumerate(names):
         code = "empty.cpp" if index else "stubs.cpp"
-        command = [*build.command, *_FLAGS, f"-Wl,-soname,{name}", "-o", name, code]
-        done = run_program(command, folder)
-        if done.returncode != 0:
-            first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
-            raise SetupError(
-                f"the stubs for {LIBRARY.name} did not compile: {first}", "Use a GNU or Clang C++ compiler."
-            )
+        compile_library(build, folder, f"the stubs for {LIBRARY.name}", f"-Wl,-soname,{name}", "-o", name, code)

@@ -118,8 +118,7 @@ def architecture(machine: str) -> str:
 
 
 def expand(arch: str, names: list[str]) -> set[str]:
-    """Return all features that go when `names` go: each one, and whatever builds on it. Unknown names raise
-    KeyError."""
+    """Return all features that go when `names` go: these, and what builds on them. Unknown names raise KeyError."""
     table = {feature.name: feature for feature in TABLES[arch]}
     gone = {table[ALIASES[arch].get(name, name)].name for name in names}
     while more := {f.name for f in table.values() if f.name not in gone and gone & set(f.requires)}:

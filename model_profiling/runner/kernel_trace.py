@@ -14,21 +14,14 @@ from pathlib import Path
 
 from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
-from model_profiling.base.programs import run_program
-from model_profiling.runner.build import Build, build_inputs
+from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
 _PREFIX = "kai_run_"
-_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 _SHIM = "libsme2_kit_trace.so"
 _BACKEND = "libexecutorch_backend_xnnpack.so"
-
-
-def kernel_symbols(library: Path) -> list[str]:
-    """Return the names of all KleidiAI kernels an ELF library exports, from its dynamic symbol table."""
-    return sorted(name for name in read_library(library).defined if name.startswith(_PREFIX))
 
 
 def build_shim(build: Build) -> Path:
@@ -38,14 +31,15 @@ def build_shim(build: Build) -> Path:
             f"the XNNPACK backend for {build.target.name} has no KleidiAI kernels to trace",
             "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
         )
-    symbols = kernel_symbols(build.sdk.libraries / _BACKEND)
+    exported = read_library(build.sdk.libraries / _BACKEND).defined
+    symbols = sorted(name for name in exported if name.startswith(_PREFIX))
     if not symbols:
         what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
         raise SetupError(what, "Use executorch 1.5.1.")
     source = generate_shim([*symbols, INVOKE])
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
-        "flags": " ".join(_FLAGS),
+        "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
     }
     home = cache.entry("shim", "kernel trace library", made_from, lambda folder: _compile(build, folder, source))
@@ -54,16 +48,11 @@ def build_shim(build: Build) -> Path:
 
 def _compile(build: Build, folder: Path, source: str) -> None:
     (folder / "shim.cpp").write_text(source, encoding="utf-8")
-    command = [*build.command, *_FLAGS, "shim.cpp", "-o", _SHIM, "-ldl"]
-    done = run_program(command, folder)
-    if done.returncode != 0:
-        first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
-        raise SetupError(f"the kernel trace shim did not compile: {first}", "Use a GNU or Clang C++ compiler.")
+    compile_library(build, folder, "the kernel trace shim", "shim.cpp", "-o", _SHIM, "-ldl")
 
 
 def preload_environment(library: Path) -> dict[str, str]:
-    """Return variables with which a process loads `library` first: by its name, as a space in LD_PRELOAD ends a
-    path."""
+    """Return variables that preload `library`: by its name, as a space in LD_PRELOAD ends a path."""
     folders = filter(None, [str(library.parent), os.environ.get("LD_LIBRARY_PATH")])
     return {"LD_PRELOAD": library.name, "LD_LIBRARY_PATH": os.pathsep.join(folders)}
 

@@ -42,9 +42,7 @@ class ProcessSession:
     resident = 0
     life_ns = 0
 
-    def __init__(
-        self, command: list[str], log: Path, timeout_s: float, env: dict[str, str] | None = None, once: bool = False
-    ) -> None:
+    def __init__(self, command: list[str], log: Path, timeout_s: float, once: bool) -> None:
         """A runner that runs `once` is not paced: when this returns, it has ended."""
         self._timeout_s = timeout_s
         self._done: Done | None = None
@@ -62,7 +60,6 @@ class ProcessSession:
                 stdout=subprocess.PIPE,
                 stderr=self._log,
                 start_new_session=True,
-                env=env,
             )
         except OSError as error:
             self._log.close()

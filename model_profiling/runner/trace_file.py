@@ -47,13 +47,8 @@ def read_trace(path: Path) -> Trace:
     for line in lines[:-1]:
         try:
             name, value = line.split(" ")
-            trace.append(_entry(name, int(value)))
+            number = int(value)
         except ValueError:
             raise InputError(f"kernel trace {path} is damaged at: {line[:80]!r}", "Run the trace again.") from None
+        trace.append(Invocation() if name == INVOKE else Mark(number) if name == "-" else Calls(name, number))
     return trace
-
-
-def _entry(name: str, value: int) -> Invocation | Mark | Calls:
-    if name == INVOKE:
-        return Invocation()
-    return Mark(value) if name == "-" else Calls(name, value)

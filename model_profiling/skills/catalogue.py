@@ -12,7 +12,6 @@ from model_profiling.skills.without_clone import without_clone
 # In a wheel the texts lie in the package; in a clone, at the repository's root.
 _PACKAGED = Path(__file__).parent / "texts"
 _CLONED = Path(__file__).resolve().parents[2] / "agent_skill_ml_profiling"
-_KEYS = ("name", "description", "when_to_use", "duration", "verify", "exit_code")
 
 
 class Skill(msgspec.Struct, frozen=True):
@@ -62,16 +61,8 @@ def parse_skill(stem: str, text: str) -> Skill:
     for line in match[1].splitlines():
         key, _, value = line.partition(":")
         values[key.strip()] = value.strip()
-    missing = [key for key in _KEYS if not values.get(key)]
+    missing = [key for key in Skill.__struct_fields__[:-1] if not values.get(key)]
     if missing or values["name"] != stem:
         problem = f"lacks {', '.join(missing)}" if missing else f"is named {values['name']} inside"
         raise InputError(f"skill {stem} {problem}", "Correct its front matter.")
-    return Skill(
-        name=stem,
-        description=values["description"],
-        when_to_use=values["when_to_use"],
-        duration=values["duration"],
-        verify=values["verify"],
-        exit_code=int(values["exit_code"]),
-        body=match[2].lstrip("\n"),
-    )
+    return msgspec.convert({**values, "body": match[2].lstrip("\n")}, Skill, strict=False)

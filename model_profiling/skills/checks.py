@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.run.dumps import SCHEMA
+from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store import artifacts
@@ -37,7 +37,7 @@ class CheckResult(msgspec.Struct, frozen=True):
 def check_skill(name: str, place: SkillWorkspace) -> list[CheckResult]:
     """Return all findings of one skill's gate; the skill is done if every one is ok."""
     try:
-        return _CHECKS[name](place)
+        return [found for check in _CHECKS[name] for found in check(place)]
     except KitError as error:
         return [CheckResult(name, False, error.message)]
 
@@ -90,29 +90,10 @@ def _run(place: SkillWorkspace) -> list[CheckResult]:
     ]
 
 
-class _Share(msgspec.Struct):
-    category: str
-    ms: float
-
-
-class _Breakdown(msgspec.Struct):
-    execute_ms: float
-    categories: list[_Share]
-
-
-class _Analysed(msgspec.Struct):
-    breakdown: _Breakdown
-
-
-class _Summary(msgspec.Struct):
-    experiments: dict[str, _Analysed]
-    schema: int = SCHEMA
-
-
 def _analysis(place: SkillWorkspace) -> list[CheckResult]:
     """Check that analysis_summary.json knows every experiment, and each one's categories add up to Method::execute."""
     directory = RunDirectory(place.run)
-    summary = files.read_json(directory.analysis_path, _Summary, "analysis")
+    summary = files.read_json(directory.analysis_path, AnalysisSummary, "analysis")
     missing = sorted(set(directory.manifest().experiments) - set(summary.experiments))
     found = [
         CheckResult("experiments", not missing, f"not analysed: {', '.join(missing)}" if missing else "all analysed")
@@ -122,10 +103,6 @@ def _analysis(place: SkillWorkspace) -> list[CheckResult]:
         ok = abs(parts - total) <= 0.001 + 0.001 * total
         found.append(CheckResult(name, ok, f"categories add up to {parts:.3f} ms of {total:.3f} ms"))
     return found
-
-
-def _workflow(place: SkillWorkspace) -> list[CheckResult]:
-    return [finding for check in (_setup, _export, _run, _analysis) for finding in check(place)]
 
 
 def _report(place: SkillWorkspace) -> list[CheckResult]:
@@ -142,17 +119,13 @@ def _report(place: SkillWorkspace) -> list[CheckResult]:
     ]
 
 
-def _onboarding(place: SkillWorkspace) -> list[CheckResult]:
-    return [*_export(place), *_run(place)]
-
-
-_CHECKS: dict[str, Callable[[SkillWorkspace], list[CheckResult]]] = {
-    "01_setup_workspace": _setup,
-    "02_build_runners": _runner,
-    "03_export_model": _export,
-    "04_run_profiling": _run,
-    "05_analyze_results": _analysis,
-    "06_validate_workflow": _workflow,
-    "07_report_generation": _report,
-    "08_onboard_edgetam": _onboarding,
+_CHECKS: dict[str, tuple[Callable[[SkillWorkspace], list[CheckResult]], ...]] = {
+    "01_setup_workspace": (_setup,),
+    "02_build_runners": (_runner,),
+    "03_export_model": (_export,),
+    "04_run_profiling": (_run,),
+    "05_analyze_results": (_analysis,),
+    "06_validate_workflow": (_setup, _export, _run, _analysis),
+    "07_report_generation": (_report,),
+    "08_onboard_edgetam": (_export, _run),
 }

@@ -1,8 +1,10 @@
 """Language models: which weight format to take. Speed of each phase, memory, accuracy and SME2, in one table."""
 
+import contextlib
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -63,13 +65,29 @@ class FormatResult(msgspec.Struct, frozen=True):
     pareto: bool = False
 
 
-class PhaseTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was measured in one phase, by variant; `key` is a hash of everything that decides it."""
+class RoundTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What was measured in one round, by variant; `key` is a hash of everything that decides it."""
 
     key: str
     turns: dict[str, list[Turn]]
+
+
+class PhaseTurns(RoundTurns, frozen=True, forbid_unknown_fields=True):
+    """What was measured in one phase of a language model."""
+
     processes: dict[str, list[Process]]
     outputs: dict[str, list[TensorInfo]]
+
+
+T = TypeVar("T", bound=RoundTurns)
+
+
+def earlier(path: Path, type_: type[T], key: str) -> T | None:
+    """Return what was measured before, if it is of exactly these programs."""
+    with contextlib.suppress(InputError):
+        if (found := files.read_json(path, type_, "measurements")).key == key:
+            return found
+    return None
 
 
 class FormatTuner:
@@ -132,13 +150,8 @@ class FormatTuner:
 
     def _taken(self, phase: Phase, programs: dict[str, MeasuredProgram], key: str, force: bool) -> PhaseTurns:
         path = self._home / f"{phase.in_names}.json"
-        if path.is_file() and not force:
-            try:
-                earlier = files.read_json(path, PhaseTurns, "measurements")
-            except InputError:
-                earlier = None
-            if earlier is not None and earlier.key == key:
-                return earlier
+        if not force and (known := earlier(path, PhaseTurns, key)) is not None:
+            return known
         place = self._home / "measured" / phase.in_names
         outcomes = measure(
             self._platform, programs, place, self._threads, self._report, counts=self._counts, phase=phase

@@ -17,7 +17,7 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
-from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.errors import KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.options import OPTIONS
@@ -29,8 +29,8 @@ from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import measure
 from model_profiling.platforms.base import Platform
 from model_profiling.report.files import artifact_files
-from model_profiling.store.run_directory import Turn, experiment_file
-from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner
+from model_profiling.store.run_directory import experiment_file
+from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from model_profiling.tune.worst_layers import best_of_both, variants_of
 
@@ -73,13 +73,6 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     tried: list[TriedVariant]
     winner: str = ""
     schema: int = 1
-
-
-class RoundTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The turns of one round, by variant; `key` is a hash of everything that decides them."""
-
-    key: str
-    turns: dict[str, list[Turn]]
 
 
 @dataclass(frozen=True)
@@ -136,9 +129,7 @@ class Tuner:
                 # All of them again, so that every row of the table was measured side by side.
                 variants = [*variants, *combined]
                 tried = self._round(2, base, variants)
-            result = self._ranked(base, [*tried.values(), *self._failed([base, *variants])])
-            files.write_json(self._home / RESULT, result)
-            return result
+            return self._finished(base, variants, [*tried.values()])
 
     def _worst_layers(self, base: TuneVariant) -> TuneResult:
         """Keep ever more of the layers that lose most in fp32, each measured beside the baseline."""
@@ -149,9 +140,7 @@ class Tuner:
         tried = [*self._round(1, base, variants).values()]
         best = best_of_both([(entry.name, entry.median_ms, _sqnr(entry)) for entry in tried])
         tried = [msgspec.structs.replace(entry, pareto=entry.name in best) for entry in tried]
-        result = self._ranked(base, [*tried, *self._failed([base, *variants])])
-        files.write_json(self._home / RESULT, result)
-        return result
+        return self._finished(base, variants, tried)
 
     def _formats(self, base: TuneVariant) -> TuneResult:
         """Measure every weight format of a language model, each against the baseline in every phase."""
@@ -171,16 +160,14 @@ class Tuner:
         tried = [
             self._tried_format(variant, found[variant.name]) for variant in [base, *others] if variant.name in found
         ]
-        result = self._ranked(base, [*tried, *self._failed([base, *others])])
-        files.write_json(self._home / RESULT, result)
-        return result
+        return self._finished(base, others, tried)
 
     def _tried_format(self, variant: TuneVariant, found: FormatResult) -> TriedVariant:
         last = found.phases[-1]
         return TriedVariant(
             variant.name,
             variant.reason,
-            self._command(variant),
+            self._typed(self._asking(variant)),
             last.metrics.tpot_ms or last.metrics.ttft_ms,
             last.comparison,
             last.agreement,
@@ -205,9 +192,6 @@ class Tuner:
             **variant.options,
             calibration=self._request.base.calibration if dtype_of(variant.dtype).calibrated else None,
         )
-
-    def _command(self, variant: TuneVariant) -> str:
-        return self._typed(self._asking(variant))
 
     def _matched(self) -> dict[str, set[str]]:
         """Return the rewrites that find something in the graph of each dtype that was exported without any."""
@@ -245,13 +229,8 @@ class Tuner:
         runner = self._platform.runner(None).sha256
         threads, counts = self._request.threads, self._request.counts
         key = round_key(programs, runner, threads, counts)
-        if path.is_file() and not self._request.force:
-            try:
-                earlier = files.read_json(path, RoundTurns, "measurements")
-            except InputError:
-                earlier = None
-            if earlier is not None and earlier.key == key:
-                return earlier
+        if not self._request.force and (known := earlier(path, RoundTurns, key)) is not None:
+            return known
         outcomes = measure(self._platform, programs, self._home / "measured", threads, self._report, counts=counts)
         turns = RoundTurns(key, {name: outcome.timed for name, outcome in outcomes.items()})
         files.write_json(path, turns)
@@ -275,24 +254,25 @@ class Tuner:
         return TriedVariant(
             variant.name,
             variant.reason,
-            self._command(variant),
+            self._typed(self._asking(variant)),
             float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6,
             None if same else compare((base.name, taken.turns[base.name]), (variant.name, turns), paired=True),
             agreement,
             **_asked(variant),
         )
 
-    def _failed(self, variants: list[TuneVariant]) -> list[TriedVariant]:
-        return [
-            TriedVariant(v.name, v.reason, self._command(v), failure=self._failures[v.name], **_asked(v))
-            for v in variants
+    def _finished(self, base: TuneVariant, variants: list[TuneVariant], tried: list[TriedVariant]) -> TuneResult:
+        """Return what was tried, and what could not be, by rank; it is written down as well."""
+        failed = [
+            TriedVariant(v.name, v.reason, self._typed(self._asking(v)), failure=self._failures[v.name], **_asked(v))
+            for v in [base, *variants]
             if v.name in self._failures
         ]
-
-    def _ranked(self, base: TuneVariant, tried: list[TriedVariant]) -> TuneResult:
-        ranked = sorted(tried, key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
+        ranked = sorted([*tried, *failed], key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
         winner = next((entry.name for entry in ranked if won(entry)), "")
-        return TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
+        result = TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
+        files.write_json(self._home / RESULT, result)
+        return result
 
 
 def round_key(programs: dict[str, MeasuredProgram], runner: str, threads: int, counts: Counts) -> str:
@@ -318,8 +298,7 @@ def _program(made: ExportResult) -> MeasuredProgram:
 
 
 def won(entry: TriedVariant | None) -> bool:
-    """Return whether a variant's whole interval is faster than the baseline, undisturbed, with outputs right for its
-    dtype."""
+    """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype."""
     if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
         return False
     return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

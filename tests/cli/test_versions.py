@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from model_profiling import __version__
+from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.base.errors import InputError
 from model_profiling.base.files import read_json
-from model_profiling.skills.checks import _Summary
 from model_profiling.store.artifacts import ExportMeta
 from model_profiling.store.derived import DerivedIndex
 from model_profiling.store.run_directory import Manifest, RunDirectory
@@ -29,7 +29,7 @@ READ: dict[str, tuple[type[Any], dict[str, Any]]] = {
     "manifest": (Manifest, json.loads((KNOWN_GOOD / "manifest.json").read_text())),
     "export record": (ExportMeta, {"schema": 1, "exports": {}}),
     "index": (DerivedIndex, {"schema": 1, "kit": "", "categories": "", "files": {}, "roofs": ""}),
-    "analysis": (_Summary, json.loads((KNOWN_GOOD / "analysis_summary.json").read_text())),
+    "analysis": (AnalysisSummary, json.loads((KNOWN_GOOD / "analysis_summary.json").read_text())),
 }
 
 

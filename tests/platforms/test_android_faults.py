@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.platforms.remote.android_power import journal_path
+from model_profiling.platforms.remote.android_power import device_directory
 from model_profiling.store.run_directory import RunDirectory
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Finished, Lab, at_turn, short, write_config
@@ -72,7 +72,7 @@ class Bench:
 
     def restored(self) -> None:
         assert self.device.phone.settings() == self.settings
-        assert not journal_path(self.device.serial).exists()
+        assert not (device_directory(self.device.serial) / "settings.json").exists()
 
     def nothing_runs(self) -> None:
         until = time.monotonic() + 120
@@ -105,7 +105,7 @@ def test_the_cable_is_pulled_and_stays_out(bench: Bench) -> None:
     bench.ended_well(done, "was disconnected", "not reachable")
     # The settings cannot be restored without a device: the user is told how, and the next run does it first.
     assert "settings put global low_power 1" in done.stderr
-    assert journal_path(bench.device.serial).exists()
+    assert (device_directory(bench.device.serial) / "settings.json").exists()
     bench.device.plug_in()
     bench.first_is_kept_and_the_rest_continues()
 

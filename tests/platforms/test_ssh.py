@@ -11,11 +11,12 @@ import pytest
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.on_progress import no_notes
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.choosing import checked, folder_of, named
 from model_profiling.platforms.machine_names import checked_machine
 from model_profiling.platforms.platform_table import Choice
-from model_profiling.platforms.remote.board import Board, SshOptions, ssh_platform
+from model_profiling.platforms.remote.board import Board, open_platform
 from model_profiling.platforms.remote.device import DeviceLostError
 from model_profiling.platforms.remote.ssh import SshDevice, in_any_shell
 from model_profiling.platforms.remote.ssh_lock import TargetLock
@@ -51,6 +52,10 @@ def device(lab: SshLab, board: str) -> Iterator[SshDevice]:
     made = SshDevice(board, lab.config)
     yield made
     made.close()
+
+
+def _chosen(host: str, lab: SshLab, folder: Path | None = None) -> Choice:
+    return Choice("ssh", host=host, ssh_config=lab.config, remote_dir=None if folder is None else str(folder))
 
 
 # What a run brings.
@@ -182,7 +187,7 @@ def test_a_runner_is_paced_through_a_login_shell_that_prints(lab: SshLab, board:
 def test_an_account_that_runs_no_commands_is_named(lab: SshLab) -> None:
     host = lab.host("locked", "echo 'This account is currently not available.'; exit 1")
     with pytest.raises(SetupError, match="does not run commands: This account is currently not available"):
-        Board(SshOptions(host, lab.config))
+        Board(_chosen(host, lab))
 
 
 def test_keys_are_the_users_business(lab: SshLab) -> None:
@@ -199,12 +204,12 @@ def test_keys_are_the_users_business(lab: SshLab) -> None:
 
 
 def _platform(lab: SshLab, host: str, folder: Path | None = None) -> Platform:
-    return ssh_platform(SshOptions(host, lab.config, None if folder is None else str(folder)))
+    return open_platform(_chosen(host, lab, folder), emulated=False, on_note=no_notes)
 
 
 def test_a_full_disk_is_named_and_nothing_half_is_left(lab: SshLab, board: str, tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "size=3m") as small:
-        made = Board(SshOptions(board, lab.config, f"{small}/kit"))
+        made = Board(_chosen(board, lab, small / "kit"))
         try:
             with pytest.raises(KitError, match="disk is full"):
                 made.bundle(build_runner())
@@ -216,14 +221,14 @@ def test_a_full_disk_is_named_and_nothing_half_is_left(lab: SshLab, board: str, 
 def test_a_folder_that_must_not_run_anything_is_passed_over(lab: SshLab, tmp_path: Path) -> None:
     with mounted(tmp_path / "home", "noexec", "size=64m") as home:
         host = lab.host("noexec", caching_in(home))
-        made = Board(SshOptions(host, lab.config, str(home / "kit")))
+        made = Board(_chosen(host, lab, home / "kit"))
         try:
             with pytest.raises(SetupError, match="Permission denied") as shown:
                 _ = made.store
             assert "--remote-dir" in shown.value.hint
         finally:
             made.let_go(False)
-        made = Board(SshOptions(host, lab.config))
+        made = Board(_chosen(host, lab))
         try:
             assert not made.store.root.startswith(str(home))
         finally:

@@ -76,8 +76,7 @@ def _splits(series: Floats, inflation: float) -> list[int]:
 
 
 def _split(part: Floats, inflation: float) -> tuple[int, float] | None:
-    """Return the best place to split, and how likely a series without a step has one as good; None if that is
-    likely."""
+    """Return the best place to split, and how likely a series without a step has one as good; None if it is."""
     n = len(part)
     if n < 2 * LEAST_SIDE:
         return None
@@ -164,8 +163,7 @@ def _inflation(series: Floats, edges: list[int]) -> float:
 
 
 def _is_step(part: Floats, place: int) -> bool:
-    """Return whether the values around a place are those of a step, and not of a slow drift, which a line follows
-    better."""
+    """Return whether the values around a place are those of a step, not of a drift, which a line follows better."""
     sides = [_cut(side) for side in (part[max(0, place - _WINDOW) : place], part[place : place + _WINDOW])]
     step = sum(float(((side - side.mean()) ** 2).sum()) for side in sides)
     window = np.concatenate(sides)

@@ -40,7 +40,9 @@ _decoder = msgspec.msgpack.Decoder(list[IndexEntry])
 def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEntry], Search]:
     """Return what is known of the runs in these folders, up to date and in the order in which they were found."""
     found = search(roots, on_progress)
-    path = _writable_place(roots)
+    path = None
+    with contextlib.suppress(SetupError):  # there is no place for it
+        path = place_of(roots)
     before = _read(path) if path is not None else None
     now = _updated(before or [], found.runs, on_progress)
     if path is not None and now != before:
@@ -50,17 +52,10 @@ def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEn
 
 
 def place_of(roots: Sequence[str]) -> Path:
-    """Return where the index of these folders lies. Other code reads runs in another way, and has an index of its
-    own."""
+    """Return where the index of these folders lies. Code that reads runs in another way has an index of its own."""
     code = [files.sha256(Path(path)) for path in (run_rows.__file__, options.__file__)]
     key = cache.digest(__version__, _VERSION, *code, *(os.fsencode(root).hex() for root in roots))
     return cache_directory() / "history" / f"{key}.index"
-
-
-def _writable_place(roots: Sequence[str]) -> Path | None:
-    with contextlib.suppress(SetupError):
-        return place_of(roots)
-    return None
 
 
 def _read(path: Path) -> list[IndexEntry] | None:

@@ -35,7 +35,7 @@ def removable(
 ) -> list[Removable]:
     """Return what may go: of the `chosen` runs the earlier ones that are older than `before` and not among the last of
     their kind (model, dtype, variant, platform, device); then programs that none of the rest of `every` run names."""
-    owners = {found.path: found.root for found in search.runs}
+    readable = {run.path for run in every}
     earlier = {found.path for found in search.runs if found.earlier}
     place: dict[tuple[str, ...], int] = {}
     going: dict[str, str] = {}
@@ -48,17 +48,12 @@ def removable(
             going[run.path] = f"{run.model} {run.dtype}, {run.created}"
     found = [Removable(path, "run", why, _bytes(Path(path))) for path, why in going.items()]
     named = {run.sha256[:_DIGITS] for run in every if run.path not in going}
-    unsure = {owners[run] for run in _unreadable(every, search)}
+    unsure = {found.root for found in search.runs if found.path not in readable}
     for home in search.keeping:
         # What an unreadable or interrupted run needs, nobody can say.
         if home not in unsure and not any(runs.interrupted_runs(Path(home))):
             found += _programs(Path(home), named)
     return found
-
-
-def _unreadable(every: Sequence[IndexedRun], search: Search) -> list[str]:
-    readable = {run.path for run in every}
-    return [found.path for found in search.runs if found.path not in readable]
 
 
 def _programs(home: Path, named: set[str]) -> list[Removable]:

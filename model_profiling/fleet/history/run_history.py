@@ -4,10 +4,10 @@ import fnmatch
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -24,6 +24,7 @@ from model_profiling.store.labels import Revision
 if TYPE_CHECKING:
     from model_profiling.fleet.history.trends import Series
 
+T = TypeVar("T", HistoryRun, Point, MeasurementRow)
 _AGO = re.compile(r"([0-9]{1,5})([hdw])")
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _NO_TRACE = "no run tells: see sme2-kit kernels"
@@ -40,7 +41,7 @@ class Filters(msgspec.Struct, frozen=True):
 
     def accepts(self, run: "IndexedRun") -> bool:
         names = (run.model, run.stem)
-        said = {"commit": run.revision, "branch": run.branch, **run.labels}
+        said = {"commit": run.commit, "branch": run.branch, **run.labels}
         return (
             (self.model is None or any(fnmatch.fnmatchcase(name, self.model) for name in names))
             and (self.platform is None or run.platform == self.platform)
@@ -61,33 +62,22 @@ def parse_since(text: str) -> float:
         raise InputError(f"{text[:40]!r} is not a time", "Give a date such as 2026-11-01, or 90d, 12h, 2w.") from None
 
 
-class IndexedRun(msgspec.Struct, frozen=True, gc=False):
-    """A run in the index: its number, its path, and the fields of its row in their order."""
+class IndexedRun(HistoryRow, frozen=True, gc=False, kw_only=True):
+    """A run in the index: its row, with its number and its path."""
 
     id: int
     path: str
-    at: float
-    created: str
-    label: str
-    model: str
-    stem: str
-    dtype: str
-    variant: str
-    platform: str
-    device: str
-    timing: str
-    status: str
-    revision: str
-    branch: str
-    dirty: bool | None
-    labels: dict[str, str]
-    kit_version: str
-    sha256: str
-    problem: str
 
     @property
     def code(self) -> Revision:
-        return Revision(self.revision, self.branch, self.dirty)
+        return Revision(self.commit, self.branch, self.dirty)
+
+
+class IndexedMeasurement(HistoryMeasurement, frozen=True, gc=False, kw_only=True):
+    """A measurement with the numbers of its run and its series."""
+
+    run: int
+    series: int
 
 
 class RunHistory:
@@ -102,10 +92,10 @@ class RunHistory:
         index, self.search = indexed(real_roots(folders), on_progress)
         self._found: dict[str, FoundRun] = {run.path: run for run in self.search.runs}
         self._here = directories.working_directory()
-        rows = [(known.path, known.row) for known in index if known.row is not None]
         every = [
-            IndexedRun(number, os.fsdecode(path), *msgspec.structs.astuple(row)[:-1])
-            for number, (path, row) in enumerate(rows)
+            IndexedRun(*msgspec.structs.astuple(known.row), id=number, path=os.fsdecode(known.path))
+            for number, known in enumerate(index)
+            if known.row is not None
         ]
         self.unreadable = [run for run in every if run.problem]
         self.every = [run for run in every if not run.problem]
@@ -115,10 +105,10 @@ class RunHistory:
         numbers: dict[tuple[Any, ...], int] = {}
         self._measured = [
             IndexedMeasurement(
-                number, numbers.setdefault(key, len(numbers)), *msgspec.structs.astuple(each)[len(_HOW) :]
+                *msgspec.structs.astuple(each), run=run.id, series=numbers.setdefault(_key(run, each), len(numbers))
             )
-            for number in self._runs
-            for key, each in _by_series(rows[number][1])
+            for run in self._runs.values()
+            for each in run.measurements
         ]
         self._series = {number: key for key, number in numbers.items()}
 
@@ -131,30 +121,14 @@ class RunHistory:
         medians: dict[int, dict[str, float]] = {}
         for entry in self._measured:
             if entry.median_ms is not None:
-                medians.setdefault(entry.run, {})[self._series[entry.series][5]] = entry.median_ms
+                medians.setdefault(entry.run, {})[entry.experiment] = entry.median_ms
         newest = sorted(self._runs.values(), key=lambda run: (-run.at, run.path))
         return [self._listed(run, medians.get(run.id, {})) for run in [*newest, *self.unreadable]]
 
     def _listed(self, run: IndexedRun, medians: dict[str, float]) -> HistoryRun:
-        return HistoryRun(
-            relative_path(self._here, run.path),
-            "earlier" if self._found[run.path].earlier else "latest",
-            run.created,
-            run.label,
-            run.model,
-            run.dtype,
-            run.variant,
-            run.platform,
-            run.device,
-            run.timing,
-            run.status,
-            run.code,
-            run.labels,
-            run.kit_version,
-            run.sha256,
-            medians,
-            run.problem,
-        )
+        path = relative_path(self._here, run.path)
+        kind = "earlier" if self._found[run.path].earlier else "latest"
+        return _made(HistoryRun, run, path=path, kind=kind, revision=run.code, median_ms=medians)
 
     def series(self) -> "list[Series]":
         """Return measured latency over time, one series for all that may be compared; those with most runs first."""
@@ -165,7 +139,7 @@ class RunHistory:
         found = [self._one_series(self._series[key], entries) for key, entries in together.items()]
         return sorted(found, key=lambda each: (each.model, each.dtype, len(each.off), -len(each.points), each.title))
 
-    def _one_series(self, key: tuple[Any, ...], entries: "list[IndexedMeasurement]") -> "Series":
+    def _one_series(self, key: tuple[Any, ...], entries: list[IndexedMeasurement]) -> "Series":
         from model_profiling.fleet.history.trends import Series
 
         entries.sort(key=lambda entry: (self._runs[entry.run].at, self._runs[entry.run].path))
@@ -176,27 +150,14 @@ class RunHistory:
         said |= {"off": said["off"].split(",") if said["off"] else [], "latency_source": said.pop("source")}
         return Series(**said, points=[self._point(entry) for entry in kept])
 
-    def _point(self, entry: "IndexedMeasurement") -> Point:
+    def _point(self, entry: IndexedMeasurement) -> Point:
         run = self._runs[entry.run]
         page = f"{run.path}/{REPORT_PAGE}" if self._found[run.path].has_page else ""
-        assert entry.median_ms is not None
-        return Point(
-            run.created,
-            entry.median_ms,
-            entry.mad_ms or 0.0,
-            entry.executions or 0,
-            run.label,
-            run.code,
-            run.labels,
-            run.kit_version,
-            run.sha256,
-            run.path,
-            page,
-        )
+        measured = {"spread_ms": entry.mad_ms or 0.0, "executions": entry.executions or 0}
+        return _made(Point, run, entry, **measured, revision=run.code, report=page)
 
     def top(self) -> list[TopOperator]:
-        """Return where the time goes over the portfolio: operators of the fastest experiment of every model's latest
-        run."""
+        """Return where the time goes: operators of the fastest experiment of every model's latest run."""
         chosen = self._latest(lambda entry: entry.median_ms is not None)
         sums: dict[tuple[str, str], list[tuple[float, str]]] = {}
         for run, entries in chosen:
@@ -220,16 +181,14 @@ class RunHistory:
             if kind in known:
                 run, entries = known[kind]
                 best = max(entries, key=lambda entry: entry.coverage_percent or 0.0)
-                name, place = self._series[best.series][5], relative_path(self._here, run.path)
-                found.append(ModelCoverage(*kind, best.coverage_percent, name, "", place))
+                place = relative_path(self._here, run.path)
+                found.append(ModelCoverage(*kind, best.coverage_percent, best.experiment, "", place))
             else:
                 why = untold[kind][0].coverage_unknown if kind in untold else _NO_TRACE
                 found.append(ModelCoverage(*kind, None, "", why, ""))
         return sorted(found, key=lambda entry: (entry.percent is None, entry.percent or 0.0, entry.model))
 
-    def _latest(
-        self, fits: "Callable[[IndexedMeasurement], bool]"
-    ) -> "list[tuple[IndexedRun, list[IndexedMeasurement]]]":
+    def _latest(self, fits: Callable[[IndexedMeasurement], bool]) -> list[tuple[IndexedRun, list[IndexedMeasurement]]]:
         """Return of each model, dtype and variant the newest run with measurements that fit, and these."""
         fitting: dict[int, list[IndexedMeasurement]] = {}
         for entry in self._measured:
@@ -242,71 +201,36 @@ class RunHistory:
 
     def rows(self) -> list[MeasurementRow]:
         """Return every measurement of every run as a flat row, for other programs."""
-        found = []
-        for entry in self._measured:
-            run = self._runs[entry.run]
-            experiment, threads, off, phase, source = self._series[entry.series][5:]
-            found.append(
-                MeasurementRow(
-                    run.created,
-                    run.model,
-                    run.dtype,
-                    run.variant,
-                    run.platform,
-                    run.device,
-                    experiment,
-                    threads,
-                    off,
-                    phase,
-                    run.timing,
-                    source,
-                    entry.median_ms,
-                    entry.mad_ms,
-                    entry.executions,
-                    entry.first_result_ms,
-                    entry.peak_bytes,
-                    entry.coverage_percent,
-                    run.revision,
-                    run.branch,
-                    run.dirty,
-                    run.label,
-                    msgspec.json.encode(run.labels).decode(),
-                    run.kit_version,
-                    run.status,
-                    run.sha256,
-                    run.path,
-                )
-            )
-        return found
+        return [self._flat(self._runs[entry.run], entry) for entry in self._measured]
+
+    def _flat(self, run: IndexedRun, entry: IndexedMeasurement) -> MeasurementRow:
+        return _made(
+            MeasurementRow,
+            run,
+            entry,
+            features_off=entry.off,
+            latency_source=entry.source,
+            sme2_coverage_percent=entry.coverage_percent,
+            labels=msgspec.json.encode(run.labels).decode(),
+            model_sha256=run.sha256,
+        )
 
 
-class IndexedMeasurement(msgspec.Struct, frozen=True, gc=False):
-    """A measurement by the numbers of its run and its series, with the rest of its fields in their order."""
-
-    run: int
-    series: int
-    median_ms: float | None
-    mad_ms: float | None
-    executions: int | None
-    session: str
-    first_result_ms: float | None
-    peak_bytes: int | None
-    coverage_percent: float | None
-    coverage_unknown: str
-    operators: bytes
-
-
-# What may be compared is alike in these fields of a run and of a measurement; the latter's are its first.
+# What may be compared is alike in these fields of a run and of a measurement.
 _WHAT = ("model", "dtype", "variant", "platform", "device")
 _HOW = ("experiment", "threads", "off", "phase", "source")
 _operators = msgspec.json.Decoder(list[tuple[str, str, float]])
 
 
-def _by_series(row: HistoryRow) -> Iterator[tuple[tuple[Any, ...], HistoryMeasurement]]:
-    """Yield each measurement of a run with what its series is known by."""
-    what = tuple(getattr(row, name) for name in _WHAT)
-    for each in row.measurements:
-        yield (*what, *msgspec.structs.astuple(each)[: len(_HOW)]), each
+def _made(type_: type[T], *parts: msgspec.Struct, **more: Any) -> T:
+    """Return a record with what fields of these parts have under the same names, and more."""
+    known = {name: getattr(part, name) for part in parts for name in part.__struct_fields__} | more
+    return type_(**{name: known[name] for name in type_.__struct_fields__})
+
+
+def _key(run: IndexedRun, measured: HistoryMeasurement) -> tuple[Any, ...]:
+    """Return what the series of a measurement is known by."""
+    return (*(getattr(run, name) for name in _WHAT), *(getattr(measured, name) for name in _HOW))
 
 
 def _kind(run: IndexedRun) -> tuple[str, str, str]:

@@ -289,8 +289,7 @@ def _variant(export: Any) -> str:
 def _measurement(
     name: str, record: _Experiment, timing: str, measured: _Measured | None, analysis: _Analysis | None
 ) -> HistoryMeasurement:
-    """Return what was measured of an experiment; emulated and partial ones have no latency that belongs into a
-    series."""
+    """Return what was measured of an experiment; emulated and partial ones have no latency for a series."""
     timed = timing == "measured" and record.mode == "timing" and not record.partial
     measured = measured if measured is not None and timed else _Measured()
     latency, startup, memory = measured.latency, measured.startup, measured.memory

@@ -49,11 +49,7 @@ def real_roots(folders: Sequence[str | Path]) -> list[str]:
         if not Path(folder).is_dir():
             raise InputError(f"there is no folder {folder}", "Give one with runs in it, or nothing for this one.")
     places = sorted({os.path.realpath(folder) for folder in folders})
-    return [place for place in places if not any(_is_in(place, other) for other in places)]
-
-
-def _is_in(place: str, other: str) -> bool:
-    return place != other and place.startswith(other.rstrip("/") + "/")
+    return [place for place in places if not {*map(str, Path(place).parents)} & {*places}]
 
 
 def search(roots: Sequence[str], on_progress: OnProgress = no_progress) -> Search:

@@ -1,6 +1,6 @@
 """Steps of a series, and what is known of each: a regression is what comparing the programs side by side confirms."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,19 +103,15 @@ def _differences(before: Point, after: Point) -> list[str]:
     one, other = (_manifest(point.path) for point in (before, after))
     if one is None or other is None:
         return []
-    sides = (
-        {"kit": one.kit_version, **one.environment, **_labelled(one)},
-        {"kit": other.kit_version, **other.environment, **_labelled(other)},
-    )
+    sides = [
+        {"kit": side.kit_version, **side.environment, **{f"label {key}": value for key, value in side.labels.items()}}
+        for side in (one, other)
+    ]
     return [
         f"{key} was {_shown(sides[0].get(key))}, then {_shown(sides[1].get(key))}"
         for key in sorted({*sides[0], *sides[1]} - {*_RESTLESS})
         if sides[0].get(key) != sides[1].get(key)
     ]
-
-
-def _labelled(manifest: _Manifest) -> Mapping[str, str]:
-    return {f"label {key}": value for key, value in manifest.labels.items()}
 
 
 def _shown(value: object) -> str:

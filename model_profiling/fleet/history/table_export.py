@@ -17,8 +17,7 @@ _COUNTS = ("threads", "executions", "peak_bytes")
 
 
 def as_csv(rows: Rows) -> bytes:
-    """Return the rows as CSV. What is not known is empty; text that a spreadsheet would take for a formula begins with
-    a quote."""
+    """Return the rows as CSV. What is not known is empty; text that looks like a formula begins with a quote."""
     return files.text_bytes(csv_text(COLUMNS, ([getattr(row, name) for name in COLUMNS] for row in rows)))
 
 

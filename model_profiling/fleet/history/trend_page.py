@@ -114,17 +114,17 @@ def page_report(found: Trend, home: Path) -> Report:
     ]
     title = f"Trend of {models[0]}" if len(models) == 1 else f"Trends of {len(models)} models"
     days = sorted(point.created[:10] for series in found.series for point in series.points)
-    left_out = len(found.series) - _MOST_DRAWN
+    overview: list[Block] = [_overview(found)]
+    if (left_out := len(found.series) - _MOST_DRAWN) > 0:
+        overview.append(
+            Paragraph(f"{left_out} more series have no picture here; choose some with --model or --experiment.")
+        )
     sections = [
-        Section("series", "All series", [_overview(found), *([_undrawn(left_out)] if left_out > 0 else [])]),
+        Section("series", "All series", overview),
         *(_section(series, number, home) for number, series in enumerate(found.series[:_MOST_DRAWN])),
     ]
     headline = [f"{series.title}: {step.sentence}." for series in found.series for step in series.steps][:8]
     return Report(title, f"{days[0]} to {days[-1]}" if days else "", headline, sections, figures=figures)
-
-
-def _undrawn(count: int) -> Paragraph:
-    return Paragraph(f"{count} more series have no picture here; choose some with --model or --experiment.")
 
 
 def _overview(found: Trend) -> Table:

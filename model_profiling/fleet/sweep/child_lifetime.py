@@ -14,6 +14,8 @@ import sys
 import threading
 import time
 
+from model_profiling.platforms.locks import process_exists
+
 _PR_SET_PDEATHSIG = 1
 _LOOK_S = 0.5
 
@@ -24,25 +26,15 @@ def tie(parent: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if sys.platform != "linux" or os.getppid() != parent:
-        if not _alive(parent):  # it ended before we asked
+        if not process_exists(parent):  # it ended before we asked
             sys.exit(1)
         threading.Thread(target=_look, args=(parent,), daemon=True).start()
 
 
 def _look(parent: int) -> None:
-    while _alive(parent):
+    while process_exists(parent):
         time.sleep(_LOOK_S)
     os.kill(os.getpid(), signal.SIGTERM)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 if __name__ == "__main__":

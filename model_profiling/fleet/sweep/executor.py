@@ -46,8 +46,7 @@ class Executor(Protocol):
     host_comes_last: bool
 
     def lane(self, job: Job) -> str:
-        """Return the lane of a job. Jobs of one lane need the same thing: where one has to wait, so do those behind
-        it."""
+        """Return the lane of a job: jobs of one lane need the same thing, and wait where the first of them waits."""
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
         """Start a job if what it needs is free; else say what it waits for, in words."""

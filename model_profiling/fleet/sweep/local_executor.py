@@ -61,7 +61,10 @@ class LocalExecutor:
             return claim.reason
         claim.handles.append(own)
         try:
-            self._running[job.name] = self._child(job, words, claim.handles)
+            log = self._folder.log(job)
+            log.parent.mkdir(parents=True, exist_ok=True)
+            child = start_tied(words, log, claim.handles)
+            self._running[job.name] = _Running(job, child, time.monotonic(), log, pidfd_of(child))
         finally:
             # From now on the child alone holds them.
             claim.close()
@@ -75,12 +78,6 @@ class LocalExecutor:
         if target is None:
             return busy.count(None) < self._slots
         return not busy if target.is_host else target not in busy
-
-    def _child(self, job: Job, words: tuple[str, ...], locks: list[int]) -> _Running:
-        log = self._folder.log(job)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        child = start_tied(words, log, locks)
-        return _Running(job, child, time.monotonic(), log, pidfd_of(child))
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
         wait_for([(running.child, running.pidfd) for running in self._running.values()], timeout_s)

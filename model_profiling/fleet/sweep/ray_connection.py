@@ -37,8 +37,7 @@ _UNKNOWN = (
 
 
 def token_notes(ray: Any) -> list[str]:
-    """Return what people should know of how the cluster that we are connected to is protected; nothing if it is
-    well."""
+    """Return what people should know of how our cluster is protected; nothing if it is well."""
     code = _as_stranger(ray.get_runtime_context().gcs_address)
     if code == REFUSED:
         return _shared_token()
@@ -46,8 +45,7 @@ def token_notes(ray: Any) -> list[str]:
 
 
 def _as_stranger(address: str) -> int:
-    """Return how a process ended that connected without a token: 0 if it could, REFUSED if the cluster asked for
-    one."""
+    """Return how a process ended that connected without a token: 0, or REFUSED if the cluster asked for one."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
     command = python_command("model_profiling.fleet.sweep.ray_auth_check", address)
     environment["RAY_AUTH_MODE"] = "disabled"

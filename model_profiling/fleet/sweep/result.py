@@ -177,8 +177,7 @@ def read_results(directory: Path, home: Path) -> list[CellResult]:
 
 
 def _summary(directory: Path) -> AnalysisSummary:
-    """Return the analysis of a run; made now where there is none of this state of it, as of a run that came from
-    elsewhere."""
+    """Return the analysis of a run; made now where there is none of its state, as of a run from elsewhere."""
     path, run = directory / artifacts.ANALYSIS_SUMMARY, RunDirectory(directory)
     try:
         found = files.read_json(path, AnalysisSummary, "analysis summary")

@@ -53,8 +53,8 @@ class Sweep:
     """One sweep file and the folder of its results."""
 
     def __init__(self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = ()) -> None:
-        self._asked = asked
-        self._name = name
+        self.asked = asked
+        self.name = name
         self.folder = SweepFolder(home)
         self.jobs = Jobs(asked, cells(asked, where), self.folder)
         self.wanted = self._chosen(only)
@@ -72,18 +72,16 @@ class Sweep:
     def plan(self, fresh: bool = False) -> list[tuple[Job, bool]]:
         """Return the jobs, each with whether it is finished; nothing is started or written."""
         names = {job.name for job in self.wanted}
-        state = self._read_state()
-        state = state.anew(self._wanted_cells()) if fresh else state
+        state = self._read_state(fresh)
         return [pair for pair in self.jobs.finished(state.since) if pair[0].name in names]
 
-    def _wanted_cells(self) -> list[str]:
-        return [job.subject for job in self.wanted if job.kind == "run"]
-
-    def _read_state(self) -> _State:
+    def _read_state(self, fresh: bool) -> _State:
+        """Return the state of the sweep; `fresh`, with all that is wanted begun anew."""
         try:
-            return files.read_json(self.folder.state / "state.json", _State, "state of a sweep")
+            state = files.read_json(self.folder.state / "state.json", _State, "state of a sweep")
         except InputError:
-            return _State(now(), 1)
+            state = _State(now())
+        return state.anew(job.subject for job in self.wanted if job.kind == "run") if fresh else state
 
     def run(
         self,
@@ -94,19 +92,9 @@ class Sweep:
     ) -> SweepResult:
         """Do what is not finished. A failed job never stops the others; what failed is in the result."""
         with files.locked(self.folder.state, "sweep"):
-            state = self._read_state()
-            if fresh:
-                state = state.anew(self._wanted_cells())
+            state = self._read_state(fresh)
             files.write_json(self.folder.state / "state.json", state)
             return _Round(self, state, on_progress, on_note).run(make)
-
-    @property
-    def asked(self) -> SweepFile:
-        return self._asked
-
-    @property
-    def name(self) -> str:
-        return self._name
 
 
 def _is_named(cell: Cell, pattern: str) -> bool:

@@ -52,8 +52,7 @@ class TaskResult(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read_result(data: bytes | memoryview) -> TaskResult:
-    """Return what a node answered, whoever it is: its text is bounded, and has no characters that control a
-    terminal."""
+    """Return what a node answered: its text is bounded, and has no characters that control a terminal."""
     try:
         result = msgspec.msgpack.decode(data, type=TaskResult)
     except (msgspec.DecodeError, UnicodeError) as error:

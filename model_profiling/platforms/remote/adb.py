@@ -62,9 +62,7 @@ def list_devices(adb: str) -> list[ListedDevice]:
 
 
 def _listed(line: str) -> ListedDevice:
-    serial, _, rest = line.partition(" ")
-    if "\t" in serial:
-        serial, _, rest = line.partition("\t")
+    serial, _, rest = line.replace("\t", " ").partition(" ")
     rest = rest.strip()
     state = "no permissions" if rest.startswith("no permissions") else rest.split(" ")[0]
     model = next((word.removeprefix("model:") for word in rest.split() if word.startswith("model:")), "")
@@ -82,8 +80,7 @@ def connect(adb: str, address: str) -> None:
 
 
 def choose_device(adb: str, device: str | None, remote: str | None) -> str:
-    """Return the serial of the one device meant; none, several, unauthorized and offline are errors that say what to
-    do."""
+    """Return the serial of the device meant; none, several, unauthorized and offline are errors with a hint."""
     given = remote or device or os.environ.get("ANDROID_SERIAL")
     wanted = checked_machine(given) if given else None
     if remote:
@@ -117,6 +114,7 @@ class AdbDevice(Device):
 
     link = "try another cable"
     cut = "adb's server was restarted, or the cable moved"
+    gone = _GONE
     writable = "The kit works in /data/local/tmp, which adb's user must be able to write."
 
     def __init__(self, adb: str, serial: str, remote: bool = False) -> None:
@@ -171,9 +169,6 @@ class AdbDevice(Device):
             return False
         return self.answers(min(ANSWER_S, wait_s))
 
-    def complains(self, line: str) -> bool:
-        return _GONE.search(line) is not None
-
     def _run(self, arguments: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
         if self._lost is not None:
             raise self._lost
@@ -208,8 +203,7 @@ def _attempt(command: list[str], timeout_s: float) -> bool:
 
 
 def _last(done: "subprocess.CompletedProcess[str]") -> str:
-    """Return adb's own complaint, which push and pull bury among their progress on standard output; else the last
-    word."""
+    """Return adb's complaint, which push and pull bury among progress on standard output; else the last line."""
     lines = (done.stderr.strip() + "\n" + done.stdout.strip()).strip().splitlines()
     complaint = next((line for line in lines if line.startswith(("adb: error", "error:"))), None)
     return (complaint or lines[-1]).strip() if lines else f"exit code {done.returncode}"

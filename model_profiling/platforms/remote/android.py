@@ -1,10 +1,9 @@
 """An Android device behind adb: the kit's Linux runner with its own C library, paced as on a desktop."""
 
 import contextlib
-from dataclasses import dataclass
 
 from model_profiling.base.errors import KitError
-from model_profiling.base.on_progress import OnNote, no_notes
+from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.bundle import Bundle, kit_bundle
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, is_inherited, target_lock, wait_and_take
@@ -18,32 +17,22 @@ from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build
 
 ROOT = "/data/local/tmp/sme2_kit"
-
-
-@dataclass(frozen=True)
-class AndroidOptions:
-    """Which device, and how to treat it."""
-
-    device: str | None = None
-    remote_device: str | None = None
-    power_mode: str = "keep"
-    cool_down: float | None = None
-    # Whether the folder on the device goes when the run is over; else what was pushed is there for the next one.
-    remove_pushed: bool = False
+# The mode that changes no settings.
+_KEEP = "keep"
 
 
 class AndroidDevice(RemoteMachine):
     """A device behind adb in use."""
 
-    def __init__(self, options: AndroidOptions) -> None:
+    def __init__(self, choice: Choice) -> None:
         super().__init__()
         adb = find_adb()
-        serial = choose_device(adb, options.device, options.remote_device)
-        self.device = self._adb = AdbDevice(adb, serial, remote=options.remote_device is not None)
+        serial = choose_device(adb, choice.device, choice.remote_device)
+        self.device = self._adb = AdbDevice(adb, serial, remote=choice.remote_device is not None)
         self._adb.require_exit_codes()
         self.facts = probe_device(self._adb)
-        self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, options.cool_down)
-        self._power = PowerSettings(self._adb, options.power_mode)
+        self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, choice.cool_down)
+        self._power = PowerSettings(self._adb, choice.power_mode or _KEEP)
         self._claim: Claim | None = None
 
     def take(self) -> Store:
@@ -89,15 +78,7 @@ class AndroidDevice(RemoteMachine):
             self._claim = claim
 
 
-def android_platform(options: AndroidOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
-    """Return the platform `android`; a device is chosen when it is first needed."""
-    name = "android"
-    return RemotePlatform(
-        name, name, options.power_mode, lambda: AndroidDevice(options), emulated, options.remove_pushed, on_note
-    )
-
-
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlatform:
-    """Open the device that was chosen."""
-    how = (choice.power_mode or "keep", choice.cool_down, choice.remove_pushed)
-    return android_platform(AndroidOptions(choice.device, choice.remote_device, *how), emulated, on_note)
+    """Open the platform `android`; a device is chosen when it is first needed."""
+    name, mode = "android", choice.power_mode or _KEEP
+    return RemotePlatform(name, name, mode, lambda: AndroidDevice(choice), emulated, choice.remove_pushed, on_note)

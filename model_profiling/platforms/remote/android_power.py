@@ -43,7 +43,7 @@ class PowerSettings:
     def __init__(self, device: AdbDevice, mode: str) -> None:
         self._device = device
         self._mode = mode
-        self._journal = journal_path(device.serial)
+        self._journal = device_directory(device.serial) / "settings.json"
         self.record: dict[str, object] = {"mode": mode}
 
     def apply(self) -> None:
@@ -87,8 +87,7 @@ class PowerSettings:
         self.record |= {"restored": True}
 
     def restore_whatever_happened(self) -> str:
-        """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays
-        away."""
+        """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays so."""
         if not self._journal.is_file():
             return ""
         with contextlib.suppress(KitError):
@@ -136,11 +135,6 @@ def _same(name: str, wanted: str, found: str) -> bool:
         return float(wanted) == float(found)  # 1 and 1.0 are the same animation scale
     except ValueError:
         return wanted == found
-
-
-def journal_path(serial: str) -> Path:
-    """Return where the earlier settings of a device are kept while they are changed."""
-    return device_directory(serial) / "settings.json"
 
 
 def device_directory(serial: str) -> Path:

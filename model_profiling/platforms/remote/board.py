@@ -1,18 +1,15 @@
 """A machine behind ssh, such as an Arm board or server: pushed to, paced and fetched from as a phone is."""
 
 import contextlib
-from dataclasses import dataclass
-from pathlib import Path
-
-import msgspec
 
 from model_profiling.base.errors import KitError, SetupError
-from model_profiling.base.on_progress import OnNote, no_notes
+from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.locks import wait_and_take
 from model_profiling.platforms.machine_names import checked_machine, machine_folder
 from model_profiling.platforms.platform_table import Choice
+from model_profiling.platforms.process_platform import features_in
 from model_profiling.platforms.remote.device import PATIENCE, CommandOutput
 from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
@@ -20,7 +17,6 @@ from model_profiling.platforms.remote.ssh import SshDevice
 from model_profiling.platforms.remote.ssh_lock import TargetLock
 from model_profiling.platforms.remote.ssh_probe import probe_board, read_heat
 from model_profiling.runner.build import Build
-from model_profiling.runner.protocol import Features, decode_message
 
 _WAIT_FOR_HOST_S = 5.0 * PATIENCE
 # How long to wait before a host is asked again whether somebody still measures on it, which costs it a little time.
@@ -46,32 +42,20 @@ done
 true"""
 
 
-@dataclass(frozen=True)
-class SshOptions:
-    """Which machine, and how to treat it."""
-
-    host: str
-    # An ssh_config to use in place of the user's own, and the kit's folder there.
-    config: Path | None = None
-    folder: str | None = None
-    cool_down: float | None = None
-    remove_pushed: bool = False
-
-
 class Board(RemoteMachine):
     """A machine behind ssh in use."""
 
-    def __init__(self, options: SshOptions) -> None:
+    def __init__(self, choice: Choice) -> None:
         super().__init__()
-        self.device = self._ssh = SshDevice(options.host, options.config)
-        self._folder = options.folder
+        self.device = self._ssh = SshDevice(choice.host or "", choice.ssh_config)
+        self._folder = choice.remote_dir
         self._lock = TargetLock(self.device)
         try:
             self.facts = probe_board(self.device)
         except BaseException:
             self._ssh.close()
             raise
-        self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, options.cool_down)
+        self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, choice.cool_down)
 
     def take(self) -> Store:
         wait_and_take(self._lock.take, _LOOK_S)
@@ -115,20 +99,15 @@ class Board(RemoteMachine):
         """Return why the kit's runner does not start from a bundle; empty if it does."""
         home = self.store.bundle(bundle)
         output = self.device.shell(*bundle.start(home), "--list_features", timeout_s=60 * max(1.0, PATIENCE))
-        try:
-            first = output.stdout.splitlines()[0] if output.stdout else ""
-            if isinstance(decode_message(first), Features):
-                return ""
-        except msgspec.DecodeError:
-            pass
-        return _reason(output)
+        return "" if features_in(output.stdout) else _reason(output)
 
     def _usable_folder(self) -> str:
         """Return a folder in which files can be written and run."""
         if self._folder is not None:
             names = [self._folder]
         else:
-            names = [name for name in self._expanded() if name.startswith("/")]
+            expanded = self.device.script("\n".join(f'echo "{name}"' for name in _FOLDERS)).stdout.splitlines()
+            names = [name for name in expanded if name.startswith("/")]
         refusals = []
         for name in names:
             output = self.device.script(_TRY_FOLDER, name)
@@ -143,22 +122,13 @@ class Board(RemoteMachine):
             "Name one that you may write, on a file system mounted without noexec, with --remote-dir DIR.",
         )
 
-    def _expanded(self) -> list[str]:
-        return self.device.script("\n".join(f'echo "{name}"' for name in _FOLDERS)).stdout.splitlines()
-
 
 def _reason(output: CommandOutput) -> str:
     said = (output.stderr or output.stdout).strip().splitlines()
     return said[-1][:200] if said else f"exit code {output.code}"
 
 
-def ssh_platform(options: SshOptions, emulated: bool = False, on_note: OnNote = no_notes) -> RemotePlatform:
-    """Return the platform `ssh`; the connection is made when it is first needed."""
-    folder = machine_folder("ssh", checked_machine(options.host))
-    return RemotePlatform("ssh", folder, "", lambda: Board(options), emulated, options.remove_pushed, on_note)
-
-
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlatform:
-    """Open the host that was chosen."""
-    place = (choice.host or "", choice.ssh_config, choice.remote_dir)
-    return ssh_platform(SshOptions(*place, choice.cool_down, choice.remove_pushed), emulated, on_note)
+    """Open the platform `ssh`; the connection is made when it is first needed."""
+    folder = machine_folder("ssh", checked_machine(choice.host or ""))
+    return RemotePlatform("ssh", folder, "", lambda: Board(choice), emulated, choice.remove_pushed, on_note)

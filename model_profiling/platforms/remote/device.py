@@ -72,6 +72,8 @@ class Device(ABC):
     key: str
     # How to make the connection better if a file arrives damaged, and where the kit may write.
     link: str
+    # How the program that leads to the device says that the way is gone.
+    gone: re.Pattern[str]
     # What may have cut a connection that is there again.
     cut: str
     writable: str
@@ -111,9 +113,9 @@ class Device(ABC):
     def reconnect(self, wait_s: float) -> bool:
         """Return whether the device answers, or does again within `wait_s`."""
 
-    @abstractmethod
     def complains(self, line: str) -> bool:
         """Return whether the program that leads to the device says here that the way is gone."""
+        return self.gone.match(line) is not None
 
     def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> CommandOutput:
         """Run a script of this package on the device; what varies is in `$1`, `$2`, …"""

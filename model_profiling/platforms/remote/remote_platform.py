@@ -7,17 +7,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
-
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError, SetupError
-from model_profiling.base.on_progress import OnNote, no_notes
+from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, own_bundle
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.operator_libraries import libraries_for
-from model_profiling.platforms.process_platform import no_trace_note
+from model_profiling.platforms.process_platform import features_in, kit_record, no_trace_note
 from model_profiling.platforms.remote.device import Device
 from model_profiling.platforms.remote.remote_session import (
     RemoteSession,
@@ -30,7 +28,6 @@ from model_profiling.platforms.remote.remote_session import (
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
-from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
 
 
@@ -96,9 +93,9 @@ class RemotePlatform:
         folder: str,
         mode: str,
         connect: Callable[[], RemoteMachine],
-        emulated: bool = False,
-        remove_pushed: bool = False,
-        on_note: OnNote = no_notes,
+        emulated: bool,
+        remove_pushed: bool,
+        on_note: OnNote,
     ) -> None:
         """`mode` tells measurements of one machine apart; `on_note` is told what the user has to put right there."""
         self.name, self.folder, self.kernels_folder = name, folder, f"{folder}_kernels"
@@ -122,18 +119,12 @@ class RemotePlatform:
 
     def runner(self, runner_path: str | None) -> RunnerRecord:
         if runner_path is None:
-            build = build_runner(self._device().facts.target)
-            digest = files.sha256(build.path)
-            return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+            return kit_record(build_runner(self._device().facts.target))
         path = Path(runner_path).resolve()
         bundle = own_bundle(path)
         home = self._device().store.bundle(bundle)
         output = self._device().device.shell(*bundle.start(home), "--list_features", timeout_s=60)
-        try:
-            first = output.stdout.splitlines()[0] if output.stdout else ""
-            kind: RunnerKind = "kit" if isinstance(decode_message(first), Features) else "foreign"
-        except msgspec.DecodeError:
-            kind = "foreign"
+        kind: RunnerKind = "kit" if features_in(output.stdout) else "foreign"
         return RunnerRecord(kind, str(path), files.sha256(path))
 
     def open(self, request: LaunchRequest) -> RemoteSession:
@@ -201,7 +192,6 @@ class RemotePlatform:
         transport = at.transport.summary()
         if at.pushed is not None:
             transport |= at.pushed.counts()
-        at.transport.clear()
         return Conditions(at.power(), heat, throttled, at.heat.cooled_down_s(), transport, at.c_library)
 
     def close(self) -> None:

@@ -52,18 +52,17 @@ class TransportLog:
         self.measured_s += measured
         self.overheads_s.append(max(0.0, elapsed_s - measured))
 
-    def clear(self) -> None:
-        self.overheads_s.clear()
-        self.measured_s = 0.0
-
     def summary(self) -> dict[str, float]:
-        if not self.overheads_s:
+        """Return how it was since the last call."""
+        measured_s, overheads_s = self.measured_s, self.overheads_s
+        self.measured_s, self.overheads_s = 0.0, []
+        if not overheads_s:
             return {}
         return {
-            "turns": len(self.overheads_s),
-            "measured_on_device_s": round(self.measured_s, 6),
-            "around_turns_s": round(sum(self.overheads_s), 6),
-            "around_a_turn_median_ms": round(statistics.median(self.overheads_s) * 1e3, 3),
+            "turns": len(overheads_s),
+            "measured_on_device_s": round(measured_s, 6),
+            "around_turns_s": round(sum(overheads_s), 6),
+            "around_a_turn_median_ms": round(statistics.median(overheads_s) * 1e3, 3),
         }
 
 
@@ -133,13 +132,9 @@ class RemoteSession(ProcessSession):
                 self._place.device.pull(f"{self._place.home}/output-{index}.bin", local)
 
     def close(self) -> None:
+        """Remove the session from the device as well, as far as the device still answers."""
         super().close()
-        if not self._fetching:
-            self._leave()
-
-    def _leave(self) -> None:
-        """Remove the session from the device, as far as the device still answers."""
-        if not self._ended:
+        if not self._fetching and not self._ended:
             self._ended = True
             self._place.device.freed(self._command)
             with contextlib.suppress(KitError):
@@ -173,8 +168,7 @@ class RemoteSession(ProcessSession):
 
 
 def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_start: int) -> KitError:
-    """Return why a process on the device is no more: the device, the way there, the system there, or the runner
-    itself."""
+    """Return why a process on the device ended: the device, the way there, the system there, or the runner."""
     if not device.present():
         return device.lost("was disconnected while the runner ran")
     try:
@@ -182,7 +176,8 @@ def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_star
             return device.lost("rebooted while the runner ran")
     except KitError as error:
         return error
-    said = [line for line in _words(log, log_start) if not line.startswith("{") and not device.complains(line)]
+    lines = files.tail(log, 1 << 20, log_start).splitlines()
+    said = [line for line in lines if not line.startswith("{") and not device.complains(line)]
     if code in (1, 255) and not said:
         # No runner ends like this without a word; a shell that is cut off does.
         return device.lost(f"is there, but the connection was cut: {device.cut}")
@@ -191,7 +186,3 @@ def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_star
         return RunError(f"the runner failed on the device: {last[:200]}", f"Its log is {log}; check launch_prefix too.")
     # Shells report a signal as 128 and its number.
     return runner_failure(128 - code if 128 < code < 192 else code, log, log_start)
-
-
-def _words(log: Path, start: int) -> list[str]:
-    return files.tail(log, 1 << 20, start).splitlines()

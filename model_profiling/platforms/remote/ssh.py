@@ -31,13 +31,21 @@ _PLAIN = frozenset(string.ascii_letters + string.digits + "_/.,:=+-")
 _BEGINS = "sme2-kit begins"
 _UNPACK = 'mkdir -p "$1" && cd "$1" && exec tar xf -'
 # What ssh says when it cannot connect, and what to do about it.
-_HINTS = (
-    (r"Host key verification failed|REMOTE HOST IDENTIFICATION|No \w+ host key is known", "key"),
-    (r"Permission denied|Too many authentication failures", "login"),
-    (r"Could not resolve|Name or service not known|nodename nor servname", "name"),
-    (r"Connection refused", "refused"),
-    (r"timed out|No route to host|Network is unreachable", "away"),
-)
+_HINTS = {
+    r"Host key verification failed|REMOTE HOST IDENTIFICATION|No \w+ host key is known": (
+        "Connect once by hand and accept its key if it is right: {by_hand}"
+    ),
+    r"Permission denied|Too many authentication failures": (
+        "Make this work without a question, with a key in your agent: {by_hand}"
+    ),
+    r"Could not resolve|Name or service not known|nodename nor servname": (
+        "Correct --host, or add it to your ssh_config."
+    ),
+    r"Connection refused": "Start sshd there, or correct host and port in your ssh_config.",
+    r"did not answer in time|timed out|No route to host|Network is unreachable": (
+        "Check that it is on and in reach, then run the same command: what was finished is kept."
+    ),
+}
 
 
 def find_ssh() -> str:
@@ -59,6 +67,7 @@ class SshDevice(Device):
     link = "look at the network"
     cut = "the network failed, or ssh's connection was ended"
     begins = _BEGINS.encode()
+    gone = re.compile(r"mux_client|ssh: |Connection to .* closed|client_loop|Shared connection to|Timeout, server")
 
     def __init__(self, host: str, config: Path | None = None) -> None:
         self._host = self.key = checked_machine(host)
@@ -154,14 +163,6 @@ class SshDevice(Device):
             return False
         return True
 
-    def complains(self, line: str) -> bool:
-        return (
-            re.match(
-                r"(mux_client|ssh: |Connection to .* closed|client_loop|Shared connection to|Timeout, server)", line
-            )
-            is not None
-        )
-
     def _connect(self, wait_s: float = _CONNECT_S) -> Path:
         """Return a new connection, which stays until `close`. Host keys and passwords are between ssh and the user."""
         path = self._home / secrets.token_hex(3)
@@ -195,25 +196,18 @@ class SshDevice(Device):
                     check=False,
                 ).returncode
             except subprocess.TimeoutExpired:
-                raise self._unreachable("it did not answer in time", "away") from None
+                raise self._unreachable("it did not answer in time") from None
             said.seek(0)
             why = said.read().decode(errors="replace").strip()
         if code != 0:
-            kind = next((kind for pattern, kind in _HINTS if re.search(pattern, why)), "")
-            raise self._unreachable(_last(why) or f"exit code {code}", kind)
+            raise self._unreachable(why or f"exit code {code}")
         self._connections.append(path)
         return path
 
-    def _unreachable(self, why: str, kind: str) -> KitError:
+    def _unreachable(self, why: str) -> KitError:
         by_hand = shlex.join([Path(self._ssh[0]).name, *self._ssh[1:], self._host])
-        hints = {
-            "key": f"Connect once by hand and accept its key if it is right: {by_hand}",
-            "login": f"Make this work without a question, with a key in your agent: {by_hand}",
-            "name": "Correct --host, or add it to your ssh_config.",
-            "refused": "Start sshd there, or correct host and port in your ssh_config.",
-            "away": "Check that it is on and in reach, then run the same command: what was finished is kept.",
-        }
-        return SetupError(f"{self.title} cannot be reached: {why}", hints.get(kind, f"Try by hand: {by_hand}"))
+        hint = next((hint for said, hint in _HINTS.items() if re.search(said, why)), "Try by hand: {by_hand}")
+        return SetupError(f"{self.title} cannot be reached: {_last(why)}", hint.format(by_hand=by_hand))
 
     def _not_a_shell(self, code: int, stdout: str, stderr: str) -> KitError:
         """Return the error of a command that was never begun: the login shell ended, or does something else."""
