@@ -34,8 +34,7 @@ def faster_lowering() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shared_provenance() -> Iterator[None]:
-    """Let nodes share what they come from. Every pass makes PyTorch copy it for every node, with all that came
-    before."""
+    """Let nodes share what they come from, which PyTorch copies for every node in every pass."""
     from torch.fx.traceback import NodeSource
 
     NodeSource.__deepcopy__ = lambda self, memo: self

@@ -102,8 +102,7 @@ def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
 
 
 def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[Config, str]:
-    """Return NEON, SME and SME2 on the same model, one traced execution each: evidence, since time means nothing
-    here."""
+    """Return NEON, SME and SME2 on the same model, traced once each, where time means nothing."""
     platform, present = on.name, set(on.probe().features)
     rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
     shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]
@@ -170,7 +169,6 @@ def _root(home: Path, platform: str, paths: ExportPaths) -> Path:
 
 
 def _model_name(paths: ExportPaths) -> str:
-    """Return what the export called the model; of a .pte that came without its record, its name without backend and
-    dtype."""
+    """Return what the export called the model; without its record, the .pte's name without backend and dtype."""
     record = export_record(paths)
     return record.model if record else re.sub(_BACKEND_AND_DTYPE, "", paths.stem) or paths.stem

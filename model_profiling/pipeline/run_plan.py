@@ -104,8 +104,7 @@ def _is_called(found: Manifest, label: str) -> bool:
 
 
 def _free(root: Path, asked: RequestedRun) -> str:
-    """Return the label asked for, which names one run of a directory: a complete one, or one that waits to be gone on
-    with."""
+    """Return the label asked for, which names one run of a directory, complete or interrupted."""
     label = asked.label or ""
     mine = {entry.label for place, entry in interrupted_runs(root) if place == asked.place}
     if label.lower() in used_labels(root) and label not in mine:

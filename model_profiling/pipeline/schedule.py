@@ -242,8 +242,7 @@ def _gives_latency(lane: Lane) -> bool:
 
 
 def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:
-    """Return launches with a tracer, and executions in each: as many as operators' medians need, or fit their part of
-    it."""
+    """Return traced launches, and executions in each: as operators' medians need, or as fit their share."""
     part_s, run_s = budget_s * TRACED_SHARE, max(cost.traced_run_s, 1e-9)
     launches = max(least, min(TRACED_LAUNCHES, int(part_s / (cost.traced_launch_s + TURN * run_s))))
     runs = int((part_s / launches - cost.traced_launch_s) / run_s)
@@ -269,8 +268,7 @@ def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
 
 
 def later_rounds(lanes: Sequence[Lane], first: Round, seed: int) -> list[Round]:
-    """Return the launches after the first: what each lane has left spread over all of them, in an order of their
-    own."""
+    """Return the launches after the first, with what each lane has left spread over them, each shuffled."""
     taken = [
         sum(runs for turn in (*first.turns, first.alone) for i, runs in turn if i == at) for at in range(len(lanes))
     ]

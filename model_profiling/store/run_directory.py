@@ -394,8 +394,7 @@ class RunDirectory:
 
 
 def _possible_turns(turns: list[Turn]) -> bool:
-    """Return whether each turn is there once, has executions which took some time, and numbers that can be counted
-    with."""
+    """Return whether each turn is there once, with executions and times that can be counted with."""
     return len({turn.turn for turn in turns}) == len(turns) and all(
         bool(turn.ns)
         and all(0 < ns < _LONGEST_NS for ns in turn.ns)

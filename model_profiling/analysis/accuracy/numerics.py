@@ -196,8 +196,7 @@ def side(numerics: Numerics, layer: Layer) -> LayerSide:
 
 
 def worst_first(numerics: Numerics) -> list[Layer]:
-    """Return layers that are not exact: those that something is wrong with, then by what each alone does to the
-    outputs."""
+    """Return layers that are not exact: wrong ones first, then by what each alone does to the outputs."""
     noises = _noises(numerics)
 
     def rank(layer: Layer) -> tuple[int, float, float]:
@@ -266,8 +265,7 @@ def gain_db(numerics: Numerics, layer: Layer) -> float | None:
 
 
 def level(found: Gap) -> float:
-    """Return signal to noise of outputs that can be ranked: without end if they are exact, and without end below 0 for
-    NaN."""
+    """Return an SQNR that can be ranked: infinite if outputs are exact, minus infinity for NaN."""
     return math.inf if found.exact else -math.inf if found.sqnr_db is None else found.sqnr_db
 
 
@@ -284,8 +282,7 @@ def is_fine(numerics: Numerics) -> bool:
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
-    """Return what each layer alone does to the outputs: noise as a part of the signal, by the layer's index; and
-    `_ALL`."""
+    """Return the noise that each layer alone makes, as a part of the signal, by the layer's index; and `_ALL`."""
     found = {}
     for layer in numerics.layers:
         alone = side(numerics, layer).alone

@@ -72,8 +72,7 @@ def border_layout(e: Evidence) -> Iterator[Finding]:
 
 
 def _io_layout_helps(e: Evidence) -> bool:
-    """Return whether the export could still be asked for it: where every operator is a delegate, conversions do not
-    cancel."""
+    """Return whether the export could still ask for it: conversions between delegates do not cancel."""
     asked = e.export.request if e.export is not None else None
     per_op = asked is not None and asked.delegation == "per-op"
     return e.export is not None and e.export.io_layout != "channels_last" and not per_op

@@ -83,8 +83,7 @@ def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
 
 
 def _matching(e: Evidence, name: str) -> list[int]:
-    """Return the rows that a rewrite is for, where nobody lowered the program with it; with layout changes around
-    them."""
+    """Return the rows, and layout changes around them, of a rewrite that nobody lowered the program with."""
     if name == LAYOUT:
         return e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
     wanted = e.free(

@@ -75,8 +75,7 @@ class Operator(Protocol):
 
 
 def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, XnnpackNode]:
-    """Return the node of each delegated operator, by its position; operators of no family, or that do not fit, have
-    none."""
+    """Return the node of each delegated operator that fits one of its family, by the operator's position."""
     try:
         program = pte.read(model)
         chosen = program.method(method)

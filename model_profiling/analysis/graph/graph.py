@@ -43,8 +43,7 @@ class ModelGraph:
         return is_inserted(self.flow, position, permutation)
 
     def feeding(self, region: set[int]) -> set[int]:
-        """Return the inserted changes to NCHW that nobody but these steps reads: without them they would not be
-        needed."""
+        """Return the inserted changes to NCHW that only these steps read."""
         sources = {tensor.source for position in region for tensor in self.flow.steps[position].inputs}
         return {
             source

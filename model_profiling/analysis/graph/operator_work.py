@@ -33,8 +33,7 @@ _BY_ROW = (
 
 
 def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph | None) -> dict[int, Work]:
-    """Return the work of each operator, by its row; `dtypes` is what XNNPACK says that it ran in ('' if it does
-    not)."""
+    """Return the work of each operator, by its row; `dtypes` is what XNNPACK ran it in ('': not known)."""
     if graph is None or not graph.flow.fixed:
         return {}
     widened = _widened(operators, dtypes, graph)
@@ -82,8 +81,7 @@ def _work(step: FlowStep, wide: bool) -> Work | None:
 
 
 def _inner(step: FlowStep) -> tuple[int, ...]:
-    """Return the sizes of inner loops that an operator's rate depends on; () where it goes through all numbers
-    alike."""
+    """Return the sizes of inner loops that an operator's rate depends on; () if it treats all numbers alike."""
     shapes = [tensor.shape for tensor in step.inputs if tensor.shape]
     out = step.outputs[0].shape
     if not shapes or not out:

@@ -159,6 +159,5 @@ def _caches(before: Sequence[Process], after: Sequence[Process]) -> list[str]:
 
 
 def as_turns(processes: Sequence[Process], value: Callable[[Process], int]) -> list[Turn]:
-    """Return one number of each process as the one execution of a turn: launches are compared as those of latency
-    are."""
+    """Return one number of each process as the one execution of a turn, compared as latency is."""
     return [Turn(each.launch, each.at_s, [value(each)], launch=each.launch) for each in processes]

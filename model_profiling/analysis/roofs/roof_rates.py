@@ -123,8 +123,7 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
         return Rates(*found) if found else None
 
     def merged(self, newer: "Roofs") -> "Roofs":
-        """Return the newer roofs, and of the older what the newer do not tell; of another ExecuTorch nothing is
-        kept."""
+        """Return the newer roofs, and of the older (of the same ExecuTorch) what those do not tell."""
         told = {entry.key for entry in newer.measurements}
         alike = (self.cpu, self.executorch) == (newer.cpu, newer.executorch)
         kept = [entry for entry in self.measurements if alike and entry.key not in told]
@@ -149,8 +148,7 @@ class Rates:
         return [element for known, element in self._by_kind if known in (kind, _STANDS_FOR.get(kind))]
 
     def probes(self, kind: str, element: str, operator: str = "") -> list[ProbeResult]:
-        """Return the probes of a kind in a type, of this operator if there are some; else of the kind that stands for
-        it."""
+        """Return the probes of a kind in a type, of this operator if there are some; else of its stand-in."""
         found = self._by_kind.get((kind, element), [])
         own = [probed for probed in found if probed.operator.partition(" (")[0] == operator.partition(" (")[0]]
         return own or found or self._by_kind.get((_STANDS_FOR.get(kind, ""), element), [])
@@ -252,8 +250,7 @@ def _mean(rates: Iterable[tuple[float, float]]) -> float:
 
 
 def _coordinates(work: Work, kind: str) -> tuple[float, ...]:
-    """Return where a shape lies among those of its kind: how much there is, then all that the rate depends on
-    otherwise."""
+    """Return where a shape lies among those of its kind: its amount, then all else the rate depends on."""
     product = work.product
     if product is None:
         return _log(work.elements), *(_log(min(size, _LONG)) for size in work.inner)

@@ -57,8 +57,7 @@ class KindRow(msgspec.Struct, frozen=True):
 
 
 def kind_rows(roofs: Roofs) -> list[KindRow]:
-    """Return the kinds that operators are held against, other than products of whole matrices, in alphabetical
-    order."""
+    """Return the kinds that operators are held against, sorted, without products of whole matrices."""
     fewest = min((entry.threads for entry in roofs.measurements), default=1)
     found: dict[str, dict[str, list[ProbeResult]]] = {}
     for entry in roofs.measurements:

@@ -22,8 +22,7 @@ def forecasts(
     speedups: tuple[float, ...] = (),
     target: str | Path = DEFAULT,
 ) -> list[Forecast]:
-    """Return a forecast of what was measured without SME2 and with all else on, for a target unless speedups are
-    assumed."""
+    """Return a forecast for runs without SME2 and with all else on, for a target unless speedups are assumed."""
     manifest, summary = measured.manifest, measured.summary
     if manifest.timing != "measured":
         raise InputError(

@@ -88,8 +88,7 @@ def _changes(comparison: ProfileComparison | None, experiment: str) -> dict[int,
 
 
 def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
-    """Return what each CONV and GEMM operator ran on: by a kernel trace of the same experiment, or one like it in the
-    run."""
+    """Return what each CONV and GEMM operator ran on, by a kernel trace of this experiment or one like it."""
     record = run.manifest.experiments[experiment]
     rows = _eligible(run, experiment)
     for other, analysis in run.summary.experiments.items():

@@ -124,8 +124,7 @@ def analyse_run(
 
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
-    """Return the graph of the .pte that ran, with an experiment's operators on it; None if there is no such file any
-    more."""
+    """Return the graph of the .pte that ran, with an experiment's operators; None without such a file."""
     method = manifest.experiments[name].method or "forward"
     return read_graph(profile.instances, model, method, _tokens(manifest, name)) if model is not None else None
 
@@ -193,8 +192,7 @@ def _threads(
 
 
 def has_times(manifest: Manifest, name: str) -> bool:
-    """Return whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel
-    trace."""
+    """Return whether traced times mean anything: not if emulated, nor with a kernel trace."""
     return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
 
 

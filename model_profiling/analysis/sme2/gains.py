@@ -81,8 +81,7 @@ class Switch:
     def _paired(
         self, kind: str, element: str, off: Sequence[tuple[float, ProbeResult]]
     ) -> list[tuple[float, ProbeResult, ProbeResult]]:
-        """Return probes with the features off, each with what it counts, and the same probes with them on, in
-        `element`."""
+        """Return probes with the features off, each with what it counts, and the same with them on, in `element`."""
         on = {_shape(probed): probed for probed in self.on.probes(kind, element)}
         return [(share, probed, on[_shape(probed)]) for share, probed in off if _shape(probed) in on]
 

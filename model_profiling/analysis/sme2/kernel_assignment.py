@@ -122,8 +122,7 @@ def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
 
 
 def _assigned(delegate: _Delegate, invocation: _Invocation) -> tuple[list[OperatorKernels], list[Calls]]:
-    """Return the kernels of each operator of a delegate, and the calls that came before the first and after the
-    last."""
+    """Return the kernels of each operator of a delegate, and the calls before the first and after the last."""
     reads = {told_ns: number for number, told_ns in enumerate(invocation.told_ns)}
     at, found = 0, []
     if not reads:

@@ -58,8 +58,7 @@ def weight_format(node: XnnpackNode) -> str:
 
 
 def portable_format(step: FlowStep, flow: DataFlow) -> str:
-    """Return the dtype of the weights of a matrix operator outside the delegate; '' if it has none or they are not
-    known."""
+    """Return the weights' dtype of a matrix operator outside the delegate; '' if none or not known."""
     from model_profiling.formats.graph_terms import base_name
 
     if base_name(step.op) not in _PORTABLE:
@@ -90,8 +89,7 @@ def is_groupwise(weights: str) -> bool:
 
 
 def has_kernel(weights: str) -> bool | None:
-    """Return whether weights of this format get SME2 kernels in the ExecuTorch that was looked at; None if nobody
-    has."""
+    """Return whether weights of this format get SME2 kernels; None if nobody has looked."""
     if no_kernel(weights, delegated=False):
         return False
     return True if weights in FLOATS or weights.startswith(("int8 per channel", "int4 per channel")) else None

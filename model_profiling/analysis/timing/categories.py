@@ -168,8 +168,7 @@ def _as_dumped(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    """Return how a user's row is looked up. A pattern keeps its namespace: `aten::*` must not take XNNPACK's
-    operators."""
+    """Return how a user's row is looked up; in a pattern with its namespace, so that `aten::*` stays that."""
     namespace, rest = _split(name.casefold())
     return f"{namespace}::{rest}" if namespace and _is_pattern(name) else _as_dumped(name)
 

@@ -90,16 +90,14 @@ def log_ratio_bounds(
 
 
 def _fewer(launches: Numbers) -> Numbers:
-    """Return the same with neighbouring launches taken together where there are more than all pairs of them are
-    worth."""
+    """Return the same with neighbouring launches merged where there are too many for all pairs."""
     if launches.shape[1] <= _MOST_LAUNCHES:
         return launches
     return np.stack([part.mean(axis=1) for part in np.array_split(launches, _MOST_LAUNCHES, axis=1)], axis=1)
 
 
 def _bounds(cut: int, rows: int, pairs: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
-    """Return the outermost averages that stay when `cut - 1` are left out on either side, for all rows, some at a
-    time."""
+    """Return the outermost averages that stay when `cut - 1` are left out on either side, for all rows."""
     if cut == 0:
         return None
     low, high = np.empty(rows), np.empty(rows)

@@ -131,8 +131,7 @@ def summarise(turns: list[Turn]) -> Latency:
 
 
 def _drift_percent(turns: list[Turn]) -> float:
-    """Return the median slope through all pairs of turns (Theil and Sen), over the whole run: outliers do not sway
-    it."""
+    """Return the median slope over the whole run, through all pairs of turns (Theil and Sen)."""
     medians = _turn_medians(turns)
     if len(medians) < _LEAST_TURNS:
         return 0.0

@@ -22,8 +22,7 @@ _TIMED_NS = 2000.0
 
 
 def split_sizes(profile: Profile) -> list[Profile]:
-    """Return the executions of each size, those that took longest first; the profile as it is where there is one
-    size."""
+    """Return the executions of each size, longest in all first; the profile itself where there is one size."""
     if profile.executions < 2 or not _keeps_a_cache(profile):
         return [profile]
     scale = _scale(profile)

@@ -141,8 +141,7 @@ def _lower_median(rows: Nanoseconds) -> Nanoseconds:
 
 
 def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:
-    """Return one profile per method of the dump (told apart by their operators), the one that took longest in all
-    first."""
+    """Return one profile per method of the dump (told apart by operators), the longest in all first."""
     nesting = nesting or etdump.nest(dump)
     if len(nesting) == 0:
         raise InputError(f"{dump.path} contains no execution", "Run the model at least once with the tracer attached.")

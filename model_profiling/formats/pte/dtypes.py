@@ -56,8 +56,7 @@ _Both = tuple[_Work, _Work]
 
 
 def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
-    """Return the dtype of a program, of some of its methods if they are named; a file that cannot be read is an
-    error."""
+    """Return the dtype of a program, or of its named methods; a file that cannot be read is an error."""
     known = _by_method(path)
     named = [known[name] for name in methods if name in known]
     delegated, other = _Work(), _Work()
