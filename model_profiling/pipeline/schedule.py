@@ -171,14 +171,9 @@ def lanes_of(
             launches = min(launches, runs)
         evidence_only = not timed or MODES[experiment.mode] == "trace"
         if experiment.name in foreign:
-            lanes.append(
-                Lane(
-                    experiment,
-                    LaneKind.LAUNCHED,
-                    runs or (1 if evidence_only else None),
-                    1 if evidence_only else launches,
-                )
-            )
+            if evidence_only:
+                runs, launches = runs or 1, 1
+            lanes.append(Lane(experiment, LaneKind.LAUNCHED, runs, launches))
             continue
         if not evidence_only:
             lanes.append(Lane(experiment, LaneKind.TIMED, runs, launches))
