@@ -97,7 +97,8 @@ def _cache_copies(e: Evidence) -> list[int]:
     if graph is None:
         return []
     steps = graph.flow.steps
-    moving = {n: row for row, n in graph.steps.items() if row not in e.claimed and _moves(e, row)}
+    movers = set(e.free(lambda entry: entry.category == "Data Movement"))
+    moving = {n: row for row, n in graph.steps.items() if row in movers}
     kept = {n for n in moving if base_name(steps[n].op) in _KEEPING}
     made = {tensor.source for n in kept for tensor in steps[n].inputs}
     waiting = [n for n in moving if n in kept or (n in made and base_name(steps[n].op) in _CACHE_WRITES)]
@@ -107,10 +108,6 @@ def _cache_copies(e: Evidence) -> list[int]:
         found.update(further)
         waiting += further
     return sorted(moving[n] for n in found)
-
-
-def _moves(e: Evidence, row: int) -> bool:
-    return e.breakdown.instances[row].category == "Data Movement"
 
 
 def decode_runtime(e: Evidence) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | N
     rows = [row for row in (_matching(e, name) if estimate is None else estimate.gone) if row not in e.claimed]
     if not rows:
         return None
-    saved = whole - estimate.ms if estimate is not None and _sure(estimate) else None
+    saved = whole - estimate.ms if estimate is not None and estimate.spread <= MOST_SPREAD else None
     origins = _origins(e, name, rows)
     step = f"Export with --rewrite {name}" if saved is not None else f"Try --rewrite {name}"
     others = REWRITES[name].alternatives if name in REWRITES else {}
@@ -67,10 +67,6 @@ def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | N
 def _gains(estimate: "Estimate", whole: float) -> bool:
     """Return whether it is likely to gain something; where there is no upper limit, whether it may."""
     return whole >= LEAST_GAIN * (estimate.ms if estimate.high_ms < inf else estimate.low_ms)
-
-
-def _sure(estimate: "Estimate") -> bool:
-    return estimate.spread <= MOST_SPREAD
 
 
 def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:

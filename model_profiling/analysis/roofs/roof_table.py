@@ -129,11 +129,5 @@ def _best(probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float]) -
 
 def _of(found: ProbeResult, rate: Callable[[ProbeResult], float]) -> BestRate:
     spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
-    return BestRate(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
-
-
-def _named(probed: ProbeResult) -> str:
-    product = probed.work.product
-    if product is None:
-        return f"{probed.operator}, {probed.work.bytes / 1024:.0f} KiB"
-    return f"{probed.operator}, {product.m} x {product.k} by {product.k} x {product.n}"
+    percent = 100 * max(spread, _HALF_A_TICK_MS / found.best_ms)
+    return BestRate(rate(found), percent, f"{found.operator}, {found.work.size}")

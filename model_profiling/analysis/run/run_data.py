@@ -5,7 +5,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -29,13 +29,8 @@ from model_profiling.store import artifacts
 from model_profiling.store.derived import fingerprint
 from model_profiling.store.run_directory import Manifest, RunDirectory, Turn
 
-if TYPE_CHECKING:
-    pass
-
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
-# As many experiments as a page can show with all their operators; of more, all have their latencies in it.
-MOST_DETAILED = 24
 _View = TypeVar("_View", bound="RunData")
 
 

@@ -119,8 +119,7 @@ def _narrowed(work: Work | None) -> Work | None:
     """Return the work of an operator that was computed in fp32, in the program's fp16: half the bytes."""
     if work is None:
         return None
-    sizes = (work.weight_bytes // 2, work.read_bytes // 2, work.written_bytes // 2)
-    weights, read, written = sizes
+    weights, read, written = (size // 2 for size in (work.weight_bytes, work.read_bytes, work.written_bytes))
     return msgspec.structs.replace(
         work, element=work.program_element, weight_bytes=weights, read_bytes=read, written_bytes=written
     )

@@ -84,10 +84,6 @@ def weight_formats(graph: ModelGraph) -> dict[int, str]:
     return found
 
 
-def is_groupwise(weights: str) -> bool:
-    return weights.startswith("int4 in groups")
-
-
 def has_kernel(weights: str) -> bool | None:
     """Return whether weights of this format get SME2 kernels; None if nobody has looked."""
     if no_kernel(weights, delegated=False):
@@ -101,7 +97,7 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
     `version` is the ExecuTorch that this was seen in, where it was not seen in the run itself.
     """
     where = f"in ExecuTorch {version} (known, not seen in this run)" if version else "in this ExecuTorch"
-    if is_groupwise(weights):
+    if weights.startswith("int4 in groups"):
         return f"groupwise int4 has no SME2 kernel {where}; {_OTHERS}"
     if weights.startswith("int8 per tensor"):
         return f"int8 with one scale for all weights has no SME2 kernel {where}; int8 per channel has"

@@ -88,7 +88,8 @@ def _delegated(program: Program, method: Method) -> _Work:
             dtype = node_dtype(node)
             if dtype and node.op != "Convert":
                 found.products[dtype] += node.multiply_accumulates
-                found.bytes[dtype] += sum(prod(v.shape) * _element_bytes(v.dtype) for v in _tensors(node))
+                sized = [(OF_ACTIVATIONS[v.dtype], v) for v in _tensors(node) if v.dtype in OF_ACTIVATIONS]
+                found.bytes[dtype] += sum(prod(v.shape) * row.element_bytes for row, v in sized)
     return found
 
 
@@ -100,10 +101,6 @@ def node_dtype(node: XnnpackNode) -> str:
             return OF_WEIGHTS[value.dtype].name
     row = next((OF_ACTIVATIONS.get(value.dtype) for value in _tensors(node) if not value.constant), None)
     return row.name if row is not None else ""
-
-
-def _element_bytes(datatype: str) -> int:
-    return OF_ACTIVATIONS[datatype].element_bytes if datatype in OF_ACTIVATIONS else 0
 
 
 def _tensors(node: XnnpackNode) -> tuple[xnnpack_graph.XnnpackValue, ...]:
