@@ -38,8 +38,7 @@ def default_config(
     method: str | None = None,
     token_file: Path | None = None,
 ) -> tuple[Config, str]:
-    """Return a config with the accelerator that matters most to this dtype on and off; else one experiment and the
-    reason.
+    """Return a config with the accelerator that matters most on and off; else one experiment and the reason.
 
     A language model is run in its phases, unless it has inputs or a method is named.
     """
@@ -144,8 +143,7 @@ def output_root_of(model: Path, platform: str) -> Path:
 
 
 def default_output_root(paths: ExportPaths, platform: str) -> Path:
-    """Return `out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other
-    files.
+    """Return `out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory.
 
     Where another dtype of the model was run before, the dtype is added.
     """

@@ -102,8 +102,7 @@ def unique_label(root: Path, wanted: str) -> str:
 
 
 def resolve(text: str | Path) -> Path:
-    """Return the path that `DIR`, `DIR@LABEL` or either with an experiment behind it means; what exists as it is, is
-    that.
+    """Return the path that `DIR`, `DIR@LABEL` or either with an experiment means; what exists is itself.
 
     What a killed run had begun to put in place there is put in place first.
     """

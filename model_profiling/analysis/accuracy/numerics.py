@@ -242,8 +242,7 @@ def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | 
 
 
 def gain_db(numerics: Numerics, layer: Layer) -> float | None:
-    """Return how much the outputs would gain if what `layer.keep` names were in fp32: as the record predicts it, or
-    else as the errors of single layers add up.
+    """Return what keeping `layer.keep` in fp32 gains: as the record predicts, or as errors of single layers add up.
 
     None where not enough layers were looked at alone, or the outputs are not finite.
     """

@@ -82,8 +82,7 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Xnnpack
 
 
 def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) -> list[XnnpackNode]:
-    """Return nodes of a family without those that XNNPACK made a part of another operator, if that explains how many
-    ran.
+    """Return the nodes of a family that ran, without those that became a part of another operator.
 
     A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
     """

@@ -176,8 +176,7 @@ class Rates:
         return found
 
     def best_ms(self, operator: str, kind: str, work: Work, where: Where = "delegated") -> float | None:
-        """Return what an operator takes at best, from the nearest probes of its own kind and type; None if none is like
-        it.
+        """Return what an operator takes at best, from the nearest probes of its own kind and type, if there are any.
 
         `operator` is its name in a trace (what follows in parentheses does not count) and `kind` that of the category
         table; `work.element` is the type.
@@ -315,10 +314,6 @@ _MOST = 1 << 60
 def roofs_bytes(roofs: Roofs) -> bytes:
     """Return roofs as JSON with a hash of what they say: a damaged number would be a number, too."""
     return files.json_bytes(msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
-
-
-def write_roofs(path: Path, roofs: Roofs) -> None:
-    files.write_bytes(path, roofs_bytes(roofs))
 
 
 def _said(data: bytes) -> str:

@@ -287,8 +287,7 @@ class RunData:
         return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
     def remembered(self) -> dict[str, bytes | None]:
-        """Return what is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no
-        longer.
+        """Return what is kept with the run, so that it says the same later and elsewhere; None: no longer.
 
         The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
         .pte may be elsewhere then, and other roofs may be measured.

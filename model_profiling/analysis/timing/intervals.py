@@ -160,8 +160,7 @@ def _within_t(t: float, freedom: int) -> float:
 
 
 def mean_reach(before: Numbers, after: Numbers, paired: bool, among: int, confidence: float = 0.95) -> Numbers | None:
-    """Return how far the mean of each row of `before - after` may be off, so that all of `among` such bounds hold
-    together.
+    """Return how far the mean of each row of `before - after` may be off, so that all of `among` bounds hold.
 
     A column is a launch. None where there are too few launches to bound anything.
     """
@@ -202,8 +201,7 @@ def part_intervals(
     resolution_ns: float | Numbers = 0.0,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """Return for each part of two profiles, a row with a column per launch: `ratio`, which is shown, and bounds that
-    hold it.
+    """Return for each part (a row with a column per launch) the `ratio` that is shown, and bounds that hold it.
 
     A profile has many parts, and of bounds that hold at 95 % each some would miss: these hold all together, `among` so
     many. With too few launches there is no ratio. A clock that counts in steps of `resolution_ns` may be off by half a

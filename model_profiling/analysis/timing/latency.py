@@ -177,8 +177,7 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
 def compare(
     before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95
 ) -> Comparison:
-    """Return ratio of medians with an interval over launches: executions of one launch are not independent of each
-    other.
+    """Return the ratio of medians with an interval over launches, which alone are independent of each other.
 
     Paired means that launch n of both ran side by side, turn by turn, so that common drift cancels.
     """

@@ -94,8 +94,7 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Profile(self.instances, self.times * 0, self.starts * 0, self.execute * 0, self.launch)
 
     def with_launches(self, launches: dict[int, int]) -> "Profile":
-        """Return the same profile with executions assigned to launches, in order; what a launch has too many is its
-        warm-up.
+        """Return the profile with executions assigned to launches, in order; what one has too many is its warm-up.
 
         Only the dump of a runner that is not the kit's still holds warm-up executions.
         """

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 from model_profiling.base.rewrites import REWRITES
-from model_profiling.export.delegation import short_path
-from model_profiling.formats.etrecord.source import frame
+from model_profiling.export.delegation import node_line
 
 
 def rewrite_module(name: str) -> Any:
@@ -29,9 +28,4 @@ def apply(name: str, program: torch.export.ExportedProgram) -> int:
 
 def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
     """Return where each rewrite would change a program: a line of the model (`path:line`, '' if unknown) per place."""
-    return {name: [_line(node) for node in rewrite_module(name).find(program)] for name in names}
-
-
-def _line(node: Any) -> str:
-    file, line, _ = frame(node.meta.get("stack_trace") or "")
-    return f"{short_path(file)}:{line}" if file else ""
+    return {name: [node_line(node) for node in rewrite_module(name).find(program)] for name in names}

@@ -49,9 +49,6 @@ class PteError(InputError):
             f"{path} is not a readable .pte: {problem}{where}",
             hint or "Export the model again; if the file was copied, copy it again.",
         )
-        self.path = path
-        self.problem = problem
-        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
