@@ -2,7 +2,8 @@
 
 base/rewrites.py is their table. Each is a module of this folder, named as the rewrite is, with two functions:
 `find(program)` returns the nodes that it would change and leaves the program as it is, so that every export can record
-which rewrites are worth trying; `apply(program)` changes them and return how many there were.
+which rewrites are worth trying; `write(program, node)` returns what stands in the place of one. A module that changes
+more than such nodes has `apply(program)` instead, which returns how many there were.
 """
 
 import importlib
@@ -13,6 +14,7 @@ import torch
 
 from model_profiling.base.rewrites import REWRITES
 from model_profiling.export.delegation import node_line
+from model_profiling.export.rewrites.graph import replace_each
 
 
 def rewrite_module(name: str) -> Any:
@@ -22,8 +24,10 @@ def rewrite_module(name: str) -> Any:
 
 def apply(name: str, program: torch.export.ExportedProgram) -> int:
     """Do one rewrite to a program; return how many places changed."""
-    changed: int = rewrite_module(name).apply(program)
-    return changed
+    module = rewrite_module(name)
+    if hasattr(module, "apply"):
+        return int(module.apply(program))
+    return replace_each(program, module.find(program), module.write)
 
 
 def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:

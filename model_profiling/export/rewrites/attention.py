@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import arguments, calls, constant, known_value, number, replace_each, step
+from model_profiling.export.rewrites.graph import arguments, calls, constant, known_value, number, step
 
 aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
@@ -26,12 +26,8 @@ def find(program: ExportedProgram) -> list[Any]:
     return attention + [node for node in calls(program, *PRODUCTS) if _product_fits(program, node)]
 
 
-def apply(program: ExportedProgram) -> int:
-    """Write each as batches of matrix products; return how many there were."""
-    return replace_each(program, find(program), _as_products)
-
-
-def _as_products(program: ExportedProgram, node: Any) -> Any:
+def write(program: ExportedProgram, node: Any) -> Any:
+    """Write each as batches of matrix products."""
     return _attention(program, node) if node.target is ATTENTION else _product(program, node)
 
 
