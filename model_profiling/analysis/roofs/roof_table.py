@@ -1,5 +1,6 @@
 """The roofs of a CPU in a few numbers: the best of each kind of work, and how sure that is."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -99,10 +100,10 @@ def _row(entry: Measurement) -> RoofRow:
         return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
 
     def moving(kind: str) -> list[BestRate | None]:
-        bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))
+        moved = [p for p in timed if p.kind == kind]
+        bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, math.inf))
         return [
-            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), lambda p: p.bandwidth)
-            for bound in bounds
+            _best((p for p in moved if above < p.work.bytes <= most), lambda p: p.bandwidth) for above, most in bounds
         ]
 
     return RoofRow(
@@ -116,10 +117,6 @@ def _row(entry: Measurement) -> RoofRow:
         copy=moving("copy"),
         transpose=moving("transpose"),
     )
-
-
-def _within(size: int, above: int, most: int | None) -> bool:
-    return above < size and (most is None or size <= most)
 
 
 def _best(probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float]) -> BestRate | None:

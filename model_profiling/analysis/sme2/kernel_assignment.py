@@ -71,7 +71,11 @@ def assign_kernels(trace: Trace, dump: etdump.Etdump) -> KernelEvidence:
     outside: list[Calls] = []
     try:
         delegates = _delegates(dump)
-        earlier = _executions_before(invocations, len(delegates))
+        # Runs before those of the dump, such as warm-up: the dump has the last ones.
+        earlier = len(invocations) - len(delegates)
+        if earlier < 0:
+            traced = len(invocations)
+            raise _MismatchError(f"the kernel trace has {traced} delegate calls, the ETDump {len(delegates)}")
         for delegate, invocation in zip(delegates, invocations[earlier:], strict=True):
             found, rest = _assigned(delegate, invocation)
             operators += found
@@ -112,13 +116,6 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
         if parent != index:
             delegate.operators.append((dump.strings[events.delegate[index]], int(durations[index])))
     return [calls[call] for call in sorted(calls)]
-
-
-def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
-    """Return how many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
-    if len(invocations) < dumped:
-        raise _MismatchError(f"the kernel trace has {len(invocations)} delegate calls, the ETDump {dumped}")
-    return len(invocations) - dumped
 
 
 def _assigned(delegate: _Delegate, invocation: _Invocation) -> tuple[list[OperatorKernels], list[Calls]]:
