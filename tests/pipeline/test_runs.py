@@ -169,7 +169,8 @@ def test_earlier_runs_go_when_asked_and_the_latest_does_not(tmp_path: Path) -> N
 _KILLED_AT_EVERY_CALL = """
 import json, os, shutil, sys
 from pathlib import Path
-from model_profiling import files, publication
+from model_profiling.base import files
+from model_profiling.store import publication
 from model_profiling.store.run_directory import RunDirectory
 from model_profiling.store.runs import resolve
 
