@@ -6,7 +6,7 @@ from typing import Any
 
 from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
-from model_profiling.analysis.process.startup import PARTS
+from model_profiling.analysis.process.startup import PART_NS
 from model_profiling.analysis.roofs.group_work import group_work, roofs_by_row
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
@@ -93,7 +93,7 @@ class Run(RunView):
             row_of(StartupRow, time, start, experiment=name, part=part)
             for name, entry in self._metrics.items()
             if (start := entry.startup) is not None
-            for part in PARTS
+            for part in PART_NS
             if (time := getattr(start, part)) is not None
         )
 

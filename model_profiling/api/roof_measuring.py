@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.analysis.roofs.roof_rates import DTYPES, Roofs, known_roofs, roofs_path, write_roofs
+from model_profiling.analysis.roofs.roof_rates import DTYPES, Roofs, known_roofs, roofs_bytes, roofs_path
 from model_profiling.analysis.run.probe_run import roofs_of
 from model_profiling.api.exporting import from_target
 from model_profiling.api.measuring import RunRequest, measure
@@ -44,7 +44,7 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
     path = asked.out or roofs_path(found.cpu)
     earlier = _earlier(found.cpu, on_note) if asked.out is None else None
     kept = earlier.merged(found) if earlier is not None else found
-    write_roofs(path, kept)
+    files.write_bytes(path, roofs_bytes(kept))
     return kept
 
 

@@ -165,8 +165,7 @@ def versions() -> dict[str, str]:
 
 
 def _source_name(path: Path) -> str:
-    """Return a file's name; the kit's own are named from its folder: what counts is the kit that runs, wherever it
-    lies."""
+    """Return a file's name; the kit's own from its folder, wherever that lies."""
     return f"{_KIT_PREFIX}{path.relative_to(_KIT).as_posix()}" if path.is_relative_to(_KIT) else str(path)
 
 
@@ -175,8 +174,7 @@ def _source(name: str) -> Path:
 
 
 def _exporting_code() -> set[Path]:
-    """Return every module of the kit that an export imports, now or later in a function, and what those import in
-    turn."""
+    """Return every module of the kit that an export imports, directly or not, at its top or in a function."""
     found: set[Path] = set()
     seen: set[tuple[str, ...]] = set()
     # Rewrites are imported by their names.

@@ -11,8 +11,7 @@ from model_profiling.store.artifacts import ExportRecord, RequestRecord
 
 
 def typed(request: ExportRequest) -> list[str]:
-    """Return the words of the command, without a place for its files; what is the default is left out, except the
-    dtype."""
+    """Return the words of the command without a place for its files, and without defaults but the dtype."""
     options = request.options
     words = ["sme2-kit", "export", request.target or request.model, "--dtype", request.dtype]
     for spec in options.inputs:
@@ -24,8 +23,7 @@ def typed(request: ExportRequest) -> list[str]:
 
 
 def arguments(request: ExportRequest, beside: ExportRequest | None = None) -> str:
-    """Return the options of a request as Python takes them: the dtype and what is not the default, or not as `beside`
-    it."""
+    """Return a request's options as Python takes them: the dtype, and what is not the default or `beside`'s."""
     given = {row.name: row.plain(getattr(request, row.name)) for row in DECIDING}
     usual = {row.name: row.plain(row.default if beside is None else getattr(beside, row.name)) for row in DECIDING}
     usual |= {} if beside is not None else {"dtype": None}
@@ -45,8 +43,7 @@ def recorded(record: ExportRecord, asked: RequestRecord) -> ExportRequest:
 
 
 def recorded_options(record: ExportRecord, asked: RequestRecord | None) -> dict[str, Any]:
-    """Return the options that were asked for; without a record of the request those that an export's record has
-    itself."""
+    """Return the options that were asked for; without a record of them those of the export's record."""
     found: dict[str, Any] = {}
     for row in DECIDING:
         if row.recorded == "export":

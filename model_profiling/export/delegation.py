@@ -13,6 +13,8 @@ import msgspec
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from model_profiling.export.samples import dtype_name
+from model_profiling.formats.etrecord.source import frame
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 
@@ -61,7 +63,7 @@ def _with_dtype(node: Any, reason: str) -> str:
         for value in (*given, *(result if isinstance(result, (tuple, list)) else [result]))
         if isinstance(value, torch.Tensor)
     ]
-    if other := sorted({_dtype(tensor) for tensor in tensors} - _FLOATS):
+    if other := sorted({dtype_name(tensor) for tensor in tensors} - _FLOATS):
         return f"dtype not supported by XNNPACK ({', '.join(other)})"
     if any(isinstance(value, _SIZES) for value in given):
         return "one of its sizes is known only when the program runs"
@@ -127,13 +129,9 @@ def _node(node: Any, delegate: int | None) -> LoweredNode:
         op=_op(node),
         delegate=delegate,
         shapes=[[d if isinstance(d, int) else str(d) for d in tensor.shape] for tensor in tensors],
-        dtypes=[_dtype(tensor) for tensor in tensors],
+        dtypes=[dtype_name(tensor) for tensor in tensors],
         source=source_line(node.meta.get("stack_trace") or ""),
     )
-
-
-def _dtype(tensor: torch.Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
 
 
 def source_line(stack_trace: str) -> str:
@@ -144,6 +142,12 @@ def source_line(stack_trace: str) -> str:
         return ""
     path, line = own[-1]
     return f"{short_path(path)}:{line}"
+
+
+def node_line(node: torch.fx.Node) -> str:
+    """Return the line of the model that a node of a captured graph comes from; '' if it is not known."""
+    file, line, _ = frame(node.meta.get("stack_trace") or "")
+    return f"{short_path(file)}:{line}" if file else ""
 
 
 def short_path(path: str) -> str:

@@ -14,10 +14,12 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 
+from model_profiling.export.host import replaced
 from model_profiling.export.unchanged_graphs import skip_unchanged_graphs
 
 # Composite operators by namespace and the names in it, and, under "", all that had been registered by then.
 _listed: dict[Any, set[Any]] = {}
+_COLLECT = "_collect_all_valid_cia_ops_for_namespace"
 
 
 @contextlib.contextmanager
@@ -34,8 +36,7 @@ def faster_lowering() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _shared_provenance() -> Iterator[None]:
-    """Let nodes share what they come from. Every pass makes PyTorch copy it for every node, with all that came
-    before."""
+    """Let nodes share what they come from, which PyTorch copies for every node in every pass."""
     from torch.fx.traceback import NodeSource
 
     NodeSource.__deepcopy__ = lambda self, memo: self
@@ -70,11 +71,8 @@ def _compiled_when_called() -> Iterator[None]:
         compile_now(module)
         return str(module.code)
 
-    GraphModule.recompile = compile_later
-    try:
+    with replaced(GraphModule, "recompile", compile_later):
         yield
-    finally:
-        GraphModule.recompile = compile_now
 
 
 @contextlib.contextmanager
@@ -90,7 +88,7 @@ def _registered_quickly() -> Iterator[None]:
     if _listed.get("") != set(composite):
         _listed.clear()
         _listed[""] = set(composite)
-    register, collect = OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace
+    register, collect = OperatorBase.py_impl, getattr(utils, _COLLECT)
     key_type = torch._C.DispatchKey
 
     def py_impl(operator: Any, key: Any) -> Any:
@@ -111,11 +109,8 @@ def _registered_quickly() -> Iterator[None]:
             _listed[key] = collect(namespace)
         return _listed[key]
 
-    OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace = py_impl, collected
-    try:
+    with replaced(OperatorBase, "py_impl", py_impl), replaced(utils, _COLLECT, collected):
         yield
-    finally:
-        OperatorBase.py_impl, utils._collect_all_valid_cia_ops_for_namespace = register, collect
 
 
 @contextlib.contextmanager
@@ -135,11 +130,8 @@ def _decomposed_where_it_matters() -> Iterator[None]:
         made[:] = [result]
         return result
 
-    ExportedProgram.run_decompositions = decomposed
-    try:
+    with replaced(ExportedProgram, "run_decompositions", decomposed):
         yield
-    finally:
-        ExportedProgram.run_decompositions = decompose
 
 
 def _would_change(program: ExportedProgram, table: Any) -> bool:
@@ -154,9 +146,5 @@ def _partitioned_without_looking_back() -> Iterator[None]:
     file (code of a notebook, of a test's worker), that is a search through all modules, every time."""
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    look_back = XnnpackPartitioner._check_if_called_from_to_backend
-    XnnpackPartitioner._check_if_called_from_to_backend = lambda self: False
-    try:
+    with replaced(XnnpackPartitioner, "_check_if_called_from_to_backend", lambda self: False):
         yield
-    finally:
-        XnnpackPartitioner._check_if_called_from_to_backend = look_back

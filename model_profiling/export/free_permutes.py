@@ -18,6 +18,7 @@ from executorch.backends.xnnpack.utils.utils import is_param_node
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 
+from model_profiling.export.host import replaced
 from model_profiling.export.image_borders import TAG
 from model_profiling.export.images import to_nchw, to_nhwc
 
@@ -96,12 +97,8 @@ class _Passes(XNNPACKPassManager):  # type: ignore[misc]
 @contextlib.contextmanager
 def free_permutes() -> Iterator[None]:
     """Make XNNPACK delegates in this block without transposes for permutes that move nothing."""
-    stock = xnnpack_preprocess.XNNPACKPassManager
-    xnnpack_preprocess.XNNPACKPassManager = _Passes
-    try:
+    with replaced(xnnpack_preprocess, "XNNPACKPassManager", _Passes):
         yield
-    finally:
-        xnnpack_preprocess.XNNPACKPassManager = stock
 
 
 class ImagePartitioner(XnnpackPartitioner):  # type: ignore[misc]

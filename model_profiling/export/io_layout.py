@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
-from model_profiling.export.rewrites.graph import copy_program
+from model_profiling.export.rewrites.graph import copy_program, recompute
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.borders import (
     changed_inputs,
@@ -129,9 +129,9 @@ def _turn_input(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     node.meta["val"] = node.meta["val"].contiguous(memory_format=torch.channels_last)
     for reader in list(node.users):
         if _is(reader, _QUANTIZE):
-            _recompute(reader)
+            recompute(reader)
             for dequantized in [user for user in reader.users if _is(user, _DEQUANTIZE)]:
-                _recompute(dequantized)
+                recompute(dequantized)
                 readers = list(dequantized.users)
                 with graph.inserting_after(dequantized):
                     made = _converted(graph, dequantized, torch.contiguous_format)
@@ -161,23 +161,17 @@ def _turn_outputs(graph: torch.fx.Graph, signature: Any, places: list[int]) -> N
 def _converted(graph: torch.fx.Graph, node: torch.fx.Node, memory_format: torch.memory_format) -> torch.fx.Node:
     """Return a copy in another layout; of a dequantized tensor, quantized and dequantized again for lowering."""
     copied = graph.call_function(torch.ops.aten._to_copy.default, (node,), {"memory_format": memory_format})
-    _recompute(copied)
+    recompute(copied)
     if not _is(node, _DEQUANTIZE):
         return copied
     with graph.inserting_after(copied):
         quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
         quantized = graph.call_function(quantize, (copied, *node.args[1:]))
-    _recompute(quantized)
+    recompute(quantized)
     with graph.inserting_after(quantized):
         dequantized = graph.call_function(node.target, (quantized, *node.args[1:]), dict(node.kwargs))
-    _recompute(dequantized)
+    recompute(dequantized)
     return dequantized
-
-
-def _recompute(node: torch.fx.Node) -> None:
-    """Compute a node's shape and dtype again from its inputs."""
-    args, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
-    node.meta["val"] = node.target(*args, **keywords)
 
 
 def _is(node: Any, name: str) -> bool:

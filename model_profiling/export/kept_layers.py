@@ -9,13 +9,20 @@ import difflib
 import fnmatch
 import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
 
 import torch
 from torch.fx.node import map_aggregate
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.rewrites.graph import base, constant, is_mutable, may_alias, rename_outputs, replace_uses
+from model_profiling.export.rewrites.graph import (
+    base,
+    constant,
+    is_mutable,
+    may_alias,
+    recompute,
+    rename_outputs,
+    replace_uses,
+)
 
 Names = tuple[str, ...]
 
@@ -219,7 +226,7 @@ def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: M
             lambda each, given=given: torch.float32 if each is torch.float16 else given.get(each, each),
         )
         was = _dtype(node)
-        node.meta["val"] = _computed(node)
+        recompute(node)
         if was == torch.float16 and _dtype(node) == torch.float32:
             _give_back(program, node, kept, node in changing)
     program.graph.eliminate_dead_code()
@@ -276,12 +283,6 @@ def _converted(
     made = program.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
     made.meta = {**like.meta, "val": node.meta["val"].to(dtype)}
     return made
-
-
-def _computed(node: torch.fx.Node) -> Any:
-    """Return what a node gives now that it is given something else: sizes and dtype, not values."""
-    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
-    return node.target(*args, **kwargs)
 
 
 def _dtypes(node: torch.fx.Node) -> set[torch.dtype]:

@@ -14,8 +14,8 @@ from model_profiling.export.dtype_cost import dtype_cost
 from model_profiling.export.lowering import capture
 from model_profiling.export.quantization import quantized_graph, quantized_weights
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites import apply, layout, matches
-from model_profiling.export.rewrites.norm import write_as_parts, wrong_in_half
+from model_profiling.export.rewrites import apply, layout, matches, norm
+from model_profiling.export.rewrites.graph import replace_each
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.export.samples import Call
 from model_profiling.models.loading import LoadedModel
@@ -126,7 +126,7 @@ def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequ
         return 0  # portable kernels compute in the order that the model has
     if name == LAYOUT:
         # Their answers would hide whether the layout is right.
-        write_as_parts(program, wrong_in_half(program))
+        replace_each(program, norm.wrong_in_half(program), norm.write)
     if name == LAYOUT and request.io_layout == "channels_last":
         # What is to be handed out as it lies in memory is not turned.
         return layout.apply(program, large_by_rows=False)

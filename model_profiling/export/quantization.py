@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from model_profiling.base.dtypes import CALIBRATED, Dtype, dtype_of
+from model_profiling.base.dtypes import CALIBRATED, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
@@ -31,25 +31,23 @@ def quantized_graph(
 ) -> torch.nn.Module:
     """Quantize a captured graph: all through if the dtype is calibrated, or else its linear layers only.
 
-    `calls` set the ranges of what is calibrated; layers named in `keep` are not quantized.
+    Weights are quantized per channel. Activations are per tensor and symmetric, with ranges that `calls` set, or, of
+    linear layers only, quantized to int8 while the model runs. Layers named in `keep` are not quantized.
     """
-    asked, allowed = dtype_of(dtype), not_kept(graph.graph, keep)
-    if asked.calibrated:
-        return _statically(graph, calls, asked, allowed)
-    return _dynamically(graph, inputs, keywords, asked, allowed)
-
-
-def _statically(graph: torch.nn.Module, calls: list[Call], dtype: Dtype, allowed: Allowed) -> torch.nn.Module:
-    """Quantize weights per channel and activations per tensor, symmetric."""
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(False, dtype.weight_bits, allowed))
+    asked, allowed = dtype_of(dtype), not_kept(graph.graph, keep)
+    # The buffers of the model itself: those that calibration adds hold what it has seen, and go on.
+    state = [name for name, _ in graph.named_buffers()]
+    prepared = prepare_pt2e(graph, _quantizer(not asked.calibrated, asked.weight_bits, allowed))
     with restored_state(prepared, state), torch.no_grad():
-        for inputs, keywords in calls:
-            prepared(*inputs, **keywords)
+        for given, named in calls if asked.calibrated else [(inputs, keywords)]:
+            prepared(*given, **named)
     converted = convert_pt2e(prepared)
-    _keep_scales(converted)
+    if asked.calibrated:
+        _keep_scales(converted)
+    elif not any("quantize_per_channel" in str(node.target) for node in converted.graph.nodes):
+        raise InputError(f"{asked.name} quantizes linear layers, and this model has none", _ALL_LAYERS)
     return converted
 
 
@@ -82,30 +80,6 @@ def _keep_scales(module: torch.fx.GraphModule) -> None:
 def _pads_zeros(node: torch.fx.Node) -> bool:
     given = arguments(node)
     return given.get("mode", "constant") == "constant" and not given["value"]
-
-
-def _dynamically(
-    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: Dtype, allowed: Allowed
-) -> torch.nn.Module:
-    """Quantize the weights of linear layers per channel; their inputs are quantized to int8 while the model runs."""
-    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
-
-    state = _state(graph)
-    prepared = prepare_pt2e(graph, _quantizer(True, dtype.weight_bits, allowed))
-    with restored_state(prepared, state), torch.no_grad():
-        prepared(*inputs, **keywords)
-    converted = convert_pt2e(prepared)
-    if not any("quantize_per_channel" in str(node.target) for node in converted.graph.nodes):
-        raise InputError(
-            f"{dtype.name} quantizes linear layers, and this model has none",
-            _ALL_LAYERS,
-        )
-    return converted
-
-
-def _state(graph: torch.nn.Module) -> list[str]:
-    """Return the buffers of the model itself: those that calibration adds hold what it has seen, and go on."""
-    return [name for name, _ in graph.named_buffers()]
 
 
 def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:

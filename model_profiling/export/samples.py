@@ -81,12 +81,12 @@ def describe(
     # A program that takes or gives another number of tensors than the model does not say which is which.
     known = orders if len(orders) == len(tensors) else [[] for _ in tensors]
     return [
-        TensorFile(list(tensor.shape), _dtype(tensor), f"{folder}/{prefix}_{index}.npy", known[index])
+        TensorFile(list(tensor.shape), dtype_name(tensor), f"{folder}/{prefix}_{index}.npy", known[index])
         for index, tensor in enumerate(tensors)
     ]
 
 
-def _dtype(tensor: torch.Tensor) -> str:
+def dtype_name(tensor: torch.Tensor) -> str:
     return str(tensor.dtype).removeprefix("torch.")
 
 

@@ -16,6 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Interpreter
 
+from model_profiling.export.host import replaced
+
 # What a pass may define without changing how operators are traced.
 _BESIDE_TRACING = {"call", "requires", "ensures", "__call__", "__init__"}
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format)
@@ -67,18 +69,14 @@ def _traced_once() -> Iterator[None]:
         return result
 
     def transformed(self: Any) -> Any:
-        _ExportPassBase.call = traced_if_changed
         try:
-            return transform(self)
+            with replaced(_ExportPassBase, "call", traced_if_changed):
+                return transform(self)
         finally:
-            _ExportPassBase.call = trace
             traced.clear()
 
-    XNNPACKPassManager.transform = transformed
-    try:
+    with replaced(XNNPACKPassManager, "transform", transformed):
         yield
-    finally:
-        XNNPACKPassManager.transform = transform
 
 
 @contextlib.contextmanager
@@ -99,11 +97,8 @@ def _verified_once() -> Iterator[None]:
             verify(program)
             verified[:] = [what]
 
-    ExportedProgram._validate = verified_if_changed
-    try:
+    with replaced(ExportedProgram, "_validate", verified_if_changed):
         yield
-    finally:
-        ExportedProgram._validate = verify
 
 
 @contextlib.contextmanager
@@ -133,11 +128,8 @@ def _shaped_once() -> Iterator[None]:
             known[key] = (args, kwargs), result
         return known[key][1]
 
-    Interpreter.call_function = called
-    try:
+    with replaced(Interpreter, "call_function", called):
         yield
-    finally:
-        Interpreter.call_function = call
 
 
 def _key(call: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -181,8 +181,7 @@ def _decibel(value: float) -> str:
 
 
 def _wrong(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Failure | None:
-    """Return an fp32 program whose floating-point outputs are not those of the model; indices may differ where values
-    tie."""
+    """Return a failure if an fp32 program computes other floating-point outputs than the model."""
     if dtype_of(record.dtype).converts:
         return None
     floats = [index for index, array in enumerate(theirs) if np.issubdtype(array.dtype, np.floating)]

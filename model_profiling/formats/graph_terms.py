@@ -16,8 +16,7 @@ def packet(op: str) -> str:
 
 
 def base_name(operator: str) -> str:
-    """Return `mean` of `mean.out`, `aten::mean.out`, `aten.mean` and `aten.mean.dim`: what graph, program and dump
-    share."""
+    """Return `mean` of `mean.out`, `aten::mean.out`, `aten.mean` and `aten.mean.dim`."""
     _, colons, rest = operator.rpartition("::")
     parts = rest.split(".")
     # Graphs write namespace.name.overload, programs namespace::name.overload and dumps name.overload.

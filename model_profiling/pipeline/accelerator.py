@@ -9,8 +9,7 @@ from model_profiling.runner import features
 
 
 def accelerator(platform: Platform, dtype: str) -> str | None:
-    """Return the feature whose absence a run of this dtype shows on this platform; None if it has none to switch
-    off."""
+    """Return the feature whose absence a run of this dtype shows on this platform, if there is one."""
     probe = platform.probe()
     return features.default_accelerator(probe.arch, set(probe.features), dtype)
 

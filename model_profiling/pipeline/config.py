@@ -142,8 +142,7 @@ def _with_runners(config: Config) -> Config:
 
 
 def _runner(path: str) -> str:
-    """Return a runner's path; `executorch/cmake-out/…` and `cmake-out/…` are in $EXECUTORCH_REPO if they are not
-    here."""
+    """Return a runner's path; `[executorch/]cmake-out/…` is in $EXECUTORCH_REPO if it is not here."""
     repository = os.environ.get(REPOSITORY)
     if not repository or Path(path).is_absolute() or files.is_file(Path(path)):
         return path

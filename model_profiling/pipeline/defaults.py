@@ -38,8 +38,7 @@ def default_config(
     method: str | None = None,
     token_file: Path | None = None,
 ) -> tuple[Config, str]:
-    """Return a config with the accelerator that matters most to this dtype on and off; else one experiment and the
-    reason.
+    """Return a config with the accelerator that matters most on and off; else one experiment and the reason.
 
     A language model is run in its phases, unless it has inputs or a method is named.
     """
@@ -102,8 +101,7 @@ def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
 
 
 def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[Config, str]:
-    """Return NEON, SME and SME2 on the same model, one traced execution each: evidence, since time means nothing
-    here."""
+    """Return NEON, SME and SME2 on the same model, traced once each, where time means nothing."""
     platform, present = on.name, set(on.probe().features)
     rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
     shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]
@@ -145,8 +143,7 @@ def output_root_of(model: Path, platform: str) -> Path:
 
 
 def default_output_root(paths: ExportPaths, platform: str) -> Path:
-    """Return `out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory for other
-    files.
+    """Return `out_<model>/runs/<platform>` beside `out_<model>/artifacts`, or under the working directory.
 
     Where another dtype of the model was run before, the dtype is added.
     """
@@ -170,7 +167,6 @@ def _root(home: Path, platform: str, paths: ExportPaths) -> Path:
 
 
 def _model_name(paths: ExportPaths) -> str:
-    """Return what the export called the model; of a .pte that came without its record, its name without backend and
-    dtype."""
+    """Return what the export called the model; without its record, the .pte's name without backend and dtype."""
     record = export_record(paths)
     return record.model if record else re.sub(_BACKEND_AND_DTYPE, "", paths.stem) or paths.stem

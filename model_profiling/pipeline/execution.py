@@ -13,6 +13,7 @@ from model_profiling.base.on_progress import OnProgress
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign_runner import LaunchedSession
 from model_profiling.pipeline.group_state import GroupState
+from model_profiling.pipeline.manifest_records import shared_fields
 from model_profiling.pipeline.phase_experiments import token_plan, usual_method
 from model_profiling.pipeline.progress_log import (
     ALONE,
@@ -182,7 +183,8 @@ class GroupRun:
     def _turn(self, lane: Lane, number: int, step: int, launch: int, count: int) -> None:
         if lane.kind is LaneKind.STARTUP:
             # It has executed, and ended.
-            turn = Turn(len(self.account.order) - 1, self._began[lane.label], self._first_ns(lane), 0, launch)
+            first_ns = self._sessions[lane.label].ready.warmup_ns[:1]
+            turn = Turn(len(self.account.order) - 1, self._began[lane.label], first_ns, 0, launch)
             self.account.note(TurnRecord(number, step, lane.label, turn))
             return
         at_s = self._elapsed()
@@ -218,34 +220,19 @@ class GroupRun:
             )
         )
 
-    def _first_ns(self, lane: Lane) -> list[int]:
-        return self._sessions[lane.label].ready.warmup_ns[:1]
-
     def _process(self, lane: Lane, launch: int, session: Session, done: Done) -> Process | None:
         """Return what is known of a process that has ended; None of those with a tracer, which changes both."""
         if lane.kind is LaneKind.TRACED:
             return None
         ready, began = session.ready, self._began.pop(lane.label)
         return Process(
-            launch,
-            began,
-            len(ready.warmup_ns) + done.runs,
-            ready.before_load_ns,
-            ready.load_ns,
-            ready.program_ns,
-            ready.method_ns,
-            ready.warmup_ns[0] if ready.warmup_ns else 0,
-            ready.first_result_ns,
-            session.life_ns,
-            ready.cached_percent,
-            ready.resident_before,
-            ready.resident_loaded,
-            ready.resident_first,
-            done.resident,
-            ready.anonymous_before,
-            ready.anonymous_loaded,
-            ready.anonymous_first,
-            done.peak,
-            ready.resident_warm,
-            len(ready.warmup_ns),
+            launch=launch,
+            at_s=began,
+            runs=len(ready.warmup_ns) + done.runs,
+            first_ns=ready.warmup_ns[0] if ready.warmup_ns else 0,
+            life_ns=session.life_ns,
+            resident_last=done.resident,
+            peak=done.peak,
+            warmups=len(ready.warmup_ns),
+            **shared_fields(ready, Process),
         )

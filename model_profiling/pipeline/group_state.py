@@ -116,8 +116,7 @@ class GroupState:
         return rest
 
     def _readable(self, lane: str, launch: int, runs: int) -> bool:
-        """Return whether the ETDump of a launch is there, with all its executions: a machine may have gone down with
-        it."""
+        """Return whether a launch left its ETDump with all executions: a machine may have gone down with it."""
         found_lane = next(each for each in self.lanes if each.label == lane)
         if found_lane.kind is LaneKind.STARTUP:
             return True

@@ -3,11 +3,15 @@
 import datetime
 import itertools
 from collections.abc import Sequence
+from typing import Any
+
+import msgspec
 
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign_runner import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState
 from model_profiling.pipeline.progress_log import ProgressLog, SessionStart
+from model_profiling.runner.protocol import Ready
 from model_profiling.store.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
 
 # What of an environment changes all the time.
@@ -16,6 +20,12 @@ _RESTLESS = ("load_1m_5m_15m", "battery", "temperature_celsius", "thermal_status
 
 def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def shared_fields(ready: Ready, record: type[msgspec.Struct], but: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Return what a process said when it was ready, as far as a record has fields of the same names."""
+    names = [name for name in record.__struct_fields__ if name in Ready.__struct_fields__ and name not in but]
+    return {name: getattr(ready, name) for name in names}
 
 
 def schedule_record(account: GroupState, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
@@ -51,6 +61,7 @@ def experiment_record(
     foreign = outcome.runner.kind == "foreign"
     mode: Mode = MODES[experiment.mode] if timing == "measured" else "trace"
     absent = outcome.features.absent if outcome.features is not None else []
+    said = shared_fields(ready, ExperimentRecord, but=("threads", "outputs", "stops_clock")) if ready else {}
     return ExperimentRecord(
         name=experiment.name,
         status="ok" if failure is None else "failed",
@@ -63,10 +74,6 @@ def experiment_record(
         started=first.started,
         finished=now(),
         features=outcome.features,
-        load_ns=ready.load_ns if ready else 0,
-        warmup_ns=ready.warmup_ns if ready else [],
-        backends=ready.backends if ready else [],
-        inputs=ready.inputs if ready else [],
         outputs=outcome.done.outputs if outcome.done else [],
         latency_source="none" if mode == "trace" else "traced executions" if foreign else "untraced executions",
         load_before=round(first.load, 2),
@@ -79,13 +86,9 @@ def experiment_record(
         ],
         failure=failure.message if failure else "",
         partial=partial,
-        workspace=ready.workspace if ready else "",
-        weight_cache=ready.weight_cache if ready else "",
-        cpus=ready.cpus if ready else 0,
-        method=ready.method if ready else "",
         phase=experiment.phase,
-        filled=ready.filled if ready else 0,
         stops_clock=bool(ready and ready.stops_clock),
+        **said,
     )
 
 

@@ -67,7 +67,8 @@ class PartialRun:
         with contextlib.suppress(KitError):
             if path.is_file():
                 found = files.read_json(path, GroupRecord, "record of finished experiments")
-                if list(found.experiments) == list(names) and all(map(self._is_whole, found.experiments.values())):
+                whole = all(record.is_whole(self.ready(name)) for name, record in found.experiments.items())
+                if whole and list(found.experiments) == list(names):
                     return found
         return None
 
@@ -91,10 +92,6 @@ class PartialRun:
 
     def _progress(self, names: Sequence[str]) -> Path:
         return self.path / f"{names[0]}.progress"
-
-    def _is_whole(self, record: ExperimentRecord) -> bool:
-        home = self.ready(record.name)
-        return all((home / f).is_file() and files.sha256(home / f) == digest for f, digest in record.files.items())
 
 
 def remove_leftovers(root: Path) -> None:

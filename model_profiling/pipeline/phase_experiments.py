@@ -42,8 +42,7 @@ class Lengths:
 
 
 def sequence_of(model: Path) -> SequenceProgram | None:
-    """Return how the program in a file reads tokens; None if it does not, or cannot be read, which the runner will
-    say."""
+    """Return how the program in a file reads tokens; None if it does not, or cannot be read."""
     try:
         return sequence_program(pte.read(model))
     except pte.PteError:
@@ -122,8 +121,7 @@ def wants_phases(config: Config) -> bool:
 
 
 def expand_phases(config: Config, phases: Sequence[Phase], where: str) -> Config:
-    """Return the config with each of its experiments in every phase; how a process starts is seen with the first of
-    them."""
+    """Return the config with each experiment in every phase; only the first of them measures start-up."""
     names = {e.name: {phase: _name(e.name, phase) for phase in phases} for e in config.experiments}
     experiments = [
         msgspec.structs.replace(
@@ -178,8 +176,7 @@ def token_plan(sequence: SequenceProgram, experiment: Experiment, tokens: Path) 
 
 
 def token_sequence(config: Config, sequence: SequenceProgram, paths: ExportPaths, export: ExportRecord | None) -> Path:
-    """Return the file of tokens that the experiments read: the user's; else random ones, which begin as the export's
-    do."""
+    """Return the file of tokens that experiments read: the user's; else random ones after the export's."""
     phases = [experiment.phase for experiment in config.experiments if experiment.phase is not None]
     needed = max(positions(sequence, phase) for phase in phases)
     if config.token_file is not None:

@@ -314,8 +314,7 @@ class Pipeline:
             self._note(f"the program could not be kept for later comparisons: {error}")
 
     def _key(self, fingerprints: dict[str, str]) -> str:
-        """Return what tells this run from others that may be interrupted here: how it is asked for, and on which
-        machine."""
+        """Return what tells this run from other interrupted ones: how it is asked for, and the machine."""
         facts = self._probe.environment
         machine = [self._probe.arch, sorted(self._probe.features), facts.get("cpu"), facts.get("cores")]
         asked = [self._force, self._config.label, sorted(self._only), sorted(fingerprints.items())]
@@ -394,8 +393,7 @@ def sample_inputs(paths: ExportPaths, export: ExportRecord | None) -> tuple[Path
 
 
 def asked_dtype(paths: ExportPaths) -> str:
-    """Return what results of a program are filed under: the dtype that its export was asked for, else what it computes
-    in."""
+    """Return what results are filed under: the dtype its export was asked for, else what it computes in."""
     export = export_record(paths)
     return export.dtype if export is not None else program_dtype(paths.pte).main
 

@@ -121,10 +121,8 @@ class ProgressLog:
 
     def said(self) -> str:
         """Return how far it is, in words. A launch that was interrupted and its rest are one of those planned."""
-        begun, planned = (
-            len({entry.round for entry in self.entries if isinstance(entry, TurnRecord)}),
-            self.planned_launches,
-        )
+        begun = len({entry.round for entry in self.entries if isinstance(entry, TurnRecord)})
+        planned = self.planned_launches
         return f"{begun} of {planned} planned launches" if planned else f"{begun} launches, before more were planned"
 
 

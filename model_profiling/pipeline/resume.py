@@ -79,8 +79,7 @@ class _Found:
         return replace(each, turns=(), taken=turns, alone=self._alone_left(each))
 
     def _alone_left(self, each: Round) -> tuple[tuple[int, int], ...]:
-        """Return the lanes without turns. Those whose times are compared belong together; kernel traces stand for
-        themselves."""
+        """Return the lanes without turns: timed ones belong together, kernel traces stand for themselves."""
         complete = {share[0] for share in each.alone if self._alone(each.launch, share)}
         compared = {index for index, _ in each.alone if not self._only_evidence(self._lanes[index])}
         if not compared <= complete:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.store.artifacts import EARLIER, FAILED
@@ -77,7 +76,7 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
     }
     todo = [e.name for e in wanted if e.name not in finished]
     affected = [record for name, record in found.experiments.items() if name in todo or not goes_on]
-    replaces = bool(todo) and any(map(_is_good, affected))
+    replaces = bool(todo) and any(record.status == "ok" for record in affected)
     # A part of this very run: the whole of it will hold that, too.
     own = all(record.partial and fingerprints.get(record.name) == record.fingerprint for record in affected)
     chosen = _label(root, found, fresh, asked, replaces and not own)
@@ -104,8 +103,7 @@ def _is_called(found: Manifest, label: str) -> bool:
 
 
 def _free(root: Path, asked: RequestedRun) -> str:
-    """Return the label asked for, which names one run of a directory: a complete one, or one that waits to be gone on
-    with."""
+    """Return the label asked for, which names one run of a directory, complete or interrupted."""
     label = asked.label or ""
     mine = {entry.label for place, entry in interrupted_runs(root) if place == asked.place}
     if label.lower() in used_labels(root) and label not in mine:
@@ -116,13 +114,8 @@ def _free(root: Path, asked: RequestedRun) -> str:
     return label
 
 
-def _is_good(record: ExperimentRecord) -> bool:
-    return record.status == "ok"
-
-
 def _is_finished(root: Path, record: ExperimentRecord, fingerprint: str) -> bool:
     """Return whether an experiment was run as it would be now and its files are all still what they were."""
     if record.status != "ok" or record.partial or record.fingerprint != fingerprint:
         return False
-    home = RunDirectory(root).experiment(record.name)
-    return all((home / file).is_file() and files.sha256(home / file) == digest for file, digest in record.files.items())
+    return record.is_whole(RunDirectory(root).experiment(record.name))

@@ -53,8 +53,7 @@ def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
 
 
 def _chosen(root: Path, label: str | None, command: str) -> tuple[Path, InterruptedRun]:
-    """Return the interrupted run that is meant: by its label, as the one that this command began, or as the only
-    one."""
+    """Return the interrupted run that is meant: by its label, by this command, or as the only one."""
     waiting = list(interrupted_runs(root))
     typed = shlex.join(word for word in shlex.split(command) if word != FLAG)
     for found in (

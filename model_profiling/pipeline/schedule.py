@@ -171,14 +171,9 @@ def lanes_of(
             launches = min(launches, runs)
         evidence_only = not timed or MODES[experiment.mode] == "trace"
         if experiment.name in foreign:
-            lanes.append(
-                Lane(
-                    experiment,
-                    LaneKind.LAUNCHED,
-                    runs or (1 if evidence_only else None),
-                    1 if evidence_only else launches,
-                )
-            )
+            if evidence_only:
+                runs, launches = runs or 1, 1
+            lanes.append(Lane(experiment, LaneKind.LAUNCHED, runs, launches))
             continue
         if not evidence_only:
             lanes.append(Lane(experiment, LaneKind.TIMED, runs, launches))
@@ -242,8 +237,7 @@ def _gives_latency(lane: Lane) -> bool:
 
 
 def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:
-    """Return launches with a tracer, and executions in each: as many as operators' medians need, or fit their part of
-    it."""
+    """Return traced launches, and executions in each: as operators' medians need, or as fit their share."""
     part_s, run_s = budget_s * TRACED_SHARE, max(cost.traced_run_s, 1e-9)
     launches = max(least, min(TRACED_LAUNCHES, int(part_s / (cost.traced_launch_s + TURN * run_s))))
     runs = int((part_s / launches - cost.traced_launch_s) / run_s)
@@ -269,8 +263,7 @@ def _reason(launches: int, fits: int, budget_s: float, asked: bool) -> str:
 
 
 def later_rounds(lanes: Sequence[Lane], first: Round, seed: int) -> list[Round]:
-    """Return the launches after the first: what each lane has left spread over all of them, in an order of their
-    own."""
+    """Return the launches after the first, with what each lane has left spread over them, each shuffled."""
     taken = [
         sum(runs for turn in (*first.turns, first.alone) for i, runs in turn if i == at) for at in range(len(lanes))
     ]

@@ -30,8 +30,7 @@ def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
 
 
 def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dict[int, list[int]]]:
-    """Return experiments as JSON with the first number of each list of threads, and the lists by the place of
-    theirs."""
+    """Return experiments as JSON with the first thread count of each list, and the lists by their place."""
     found: list[Any] = []
     lists: dict[int, list[int]] = {}
     for place, experiment in enumerate(experiments):
@@ -43,8 +42,7 @@ def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dic
 
 
 def expand_threads(config: Config, lists: Mapping[int, list[int]], where: str) -> Config:
-    """Return a config with an experiment for each number of threads, and each pair of compared ones for those both
-    have."""
+    """Return a config with an experiment, and pairs to compare, for each thread count."""
     if not any(len(counts) > 1 for counts in lists.values()):
         return config
     experiments: list[Experiment] = []
@@ -60,8 +58,7 @@ def expand_threads(config: Config, lists: Mapping[int, list[int]], where: str) -
 
 
 def _for_counts(experiment: Experiment, counts: Sequence[int]) -> list[Experiment]:
-    """Return an experiment for each thread count; start-up hardly depends on threads, and is measured once unless asked
-    for."""
+    """Return an experiment for each thread count; the first alone measures start-up unless asked otherwise."""
     return [
         msgspec.structs.replace(
             experiment,
@@ -74,8 +71,7 @@ def _for_counts(experiment: Experiment, counts: Sequence[int]) -> list[Experimen
 
 
 def _pairs(before: str, after: str, by_count: Mapping[str, Mapping[int, str]], where: str) -> list[tuple[str, str]]:
-    """Return a pair of experiments for every number of threads that both have; names of none are left for who checks
-    them."""
+    """Return a pair of experiments for every thread count that both have; unknown names are checked later."""
     if before not in by_count or after not in by_count:
         return [(before, after)]
     sides = by_count[before], by_count[after]

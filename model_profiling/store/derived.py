@@ -107,8 +107,7 @@ def current_fingerprint(directory: RunDirectory, index: DerivedIndex | None) -> 
 
 
 def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "", roofs: str = "") -> str:
-    """Return what derived files of a run directory are made from, as it is now, in 16 digits; by this kit if none is
-    named."""
+    """Return 16 digits of what a run's derived files are made from, as it is now; by this kit if none is named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
     return _fingerprint(manifest, kit or analysis_version(), categories, roofs)
@@ -184,8 +183,7 @@ class DerivedWriter:
         return transaction.begin(self._directory.path)
 
     def may_keep(self, experiments: Iterable[str]) -> bool:
-        """Return whether files may be written beside the run and these experiments: reading a run does not need that
-        right."""
+        """Return whether files may be written beside the run; reading a run does not need that right."""
         homes = [self._directory.experiment(name) for name in experiments]
         return self._change is not None and all(os.access(home, os.W_OK) for home in homes)
 
@@ -230,8 +228,7 @@ class DerivedWriter:
         return outdated
 
     def _earlier(self, change: FileTransaction) -> tuple[dict[str, DerivedFile], list[OutdatedFile]]:
-        """Return what stays of the files that were there, and what is outdated; of these go those that nobody
-        edited."""
+        """Return what stays of the files that were there, and what is outdated; those nobody edited go."""
         kept: dict[str, DerivedFile] = {}
         outdated: list[OutdatedFile] = []
         index = _readable_index(self._directory)

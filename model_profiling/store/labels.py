@@ -74,8 +74,7 @@ def split_labels(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
 
 
 def revision(labels: Mapping[str, str]) -> Revision:
-    """Return which commit and branch this is: as the labels say, else the CI system, else git in the working
-    directory."""
+    """Return the commit and branch: of the labels, else of the CI system, else of git here."""
     commit, branch, dirty = _from_git()
     ci_commit, ci_branch = _variable(_COMMITS), _variable(_BRANCHES)
     if ci_commit and commit and ci_commit != commit:
@@ -120,8 +119,7 @@ def _git(*words: str) -> str | None:
 
 
 def device_name(environment: Mapping[str, object], identity: str = "") -> str:
-    """Return one device, or machines that are alike: its CPU, cores and memory, and a mark of what else tells it
-    apart."""
+    """Return one device, or machines that are alike: CPU, cores, memory, and a mark of what else differs."""
     import hashlib
 
     cpu = environment.get("cpu") or environment.get("arch") or "unknown CPU"

@@ -198,6 +198,14 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # Whether operators' times in its ETDump leave out what the system gave to other processes.
     stops_clock: bool = False
 
+    @property
+    def phase_kind(self) -> str:
+        return self.phase.kind if self.phase is not None else ""
+
+    def is_whole(self, home: Path) -> bool:
+        """Return whether all its files are in this directory, as they were."""
+        return all((home / f).is_file() and files.sha256(home / f) == digest for f, digest in self.files.items())
+
 
 class ModelRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     path: str
@@ -394,8 +402,7 @@ class RunDirectory:
 
 
 def _possible_turns(turns: list[Turn]) -> bool:
-    """Return whether each turn is there once, has executions which took some time, and numbers that can be counted
-    with."""
+    """Return whether each turn is there once, with executions and times that can be counted with."""
     return len({turn.turn for turn in turns}) == len(turns) and all(
         bool(turn.ns)
         and all(0 < ns < _LONGEST_NS for ns in turn.ns)

@@ -6,7 +6,7 @@ A run is named `DIR` (the latest), `DIR@LABEL`, or `DIR/earlier/LABEL`.
 import contextlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -78,7 +78,9 @@ def earlier_labels(root: Path) -> list[str]:
         for path in (home.iterdir() if home.is_dir() else ())
         if RUN_LABEL.fullmatch(path.name) and (path / MANIFEST).is_file()
     ]
-    return [path.name for path in sorted(found, key=lambda path: (_created(path), path.name))]
+    manifests = {path: _readable_manifest(path) for path in found}
+    created = {path: manifest.created if manifest is not None else "" for path, manifest in manifests.items()}
+    return [path.name for path in sorted(found, key=lambda path: (created[path], path.name))]
 
 
 def used_labels(root: Path) -> set[str]:
@@ -100,8 +102,7 @@ def unique_label(root: Path, wanted: str) -> str:
 
 
 def resolve(text: str | Path) -> Path:
-    """Return the path that `DIR`, `DIR@LABEL` or either with an experiment behind it means; what exists as it is, is
-    that.
+    """Return the path that `DIR`, `DIR@LABEL` or either with an experiment means; what exists is itself.
 
     What a killed run had begun to put in place there is put in place first.
     """
@@ -191,21 +192,13 @@ def list_runs(root: Path) -> list[RunListing]:
         except KitError as error:
             found.append(RunListing(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", path))
     for _, entry in interrupted_runs(root):
-        model, names = entry.manifest.model, list(entry.fingerprints)
-        shown = (
-            entry.label,
-            "interrupted",
-            entry.manifest.created,
-            model.stem,
-            model.asked_dtype,
-            entry.threads,
-            names,
-        )
-        found.append(RunListing(*shown, "interrupted", None))
+        listed = _run(None, "interrupted", entry.manifest)
+        names = list(entry.fingerprints)
+        found.append(replace(listed, threads=entry.threads, experiments=names, status="interrupted"))
     return found
 
 
-def _run(path: Path, kind: str, manifest: Manifest, label: str = "") -> RunListing:
+def _run(path: Path | None, kind: str, manifest: Manifest, label: str = "") -> RunListing:
     threads = sorted({record.threads for record in manifest.experiments.values()})
     model = manifest.model
     names = list(manifest.experiments)
@@ -249,14 +242,12 @@ def find_runs_below(home: Path) -> list[Path]:
 
 def _label_in(root: Path) -> str:
     """Return the label of the run that is in `root`; '' if there is none that can be read."""
-    try:
-        return RunDirectory(root).manifest().label if (root / MANIFEST).is_file() else ""
-    except KitError:
-        return ""
+    manifest = _readable_manifest(root) if (root / MANIFEST).is_file() else None
+    return manifest.label if manifest is not None else ""
 
 
-def _created(path: Path) -> str:
+def _readable_manifest(root: Path) -> Manifest | None:
     try:
-        return RunDirectory(path).manifest().created
+        return RunDirectory(root).manifest()
     except KitError:
-        return ""
+        return None

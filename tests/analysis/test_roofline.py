@@ -1,7 +1,6 @@
 """Operators held against roofs: the numbers fit each other, whatever operators and CPU are; and advice uses them."""
 
 import math
-from dataclasses import dataclass
 
 import hypothesis.strategies as st
 import msgspec
@@ -18,7 +17,8 @@ from model_profiling.analysis.roofs.roof_rates import SHORTEST_MS, Measurement, 
 from model_profiling.analysis.roofs.roof_table import roof_rows
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
 from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.analysis.timing.profile import Where
+from model_profiling.analysis.timing.categories import OperatorClass
+from model_profiling.analysis.timing.profile import Instance, Where
 from model_profiling.analysis.timing.work import Work
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, probed, product_work
@@ -253,15 +253,8 @@ def test_the_best_time_of_a_product_is_never_less_than_memory_allows(work: Work,
     assert found is not None and found >= (rates.memory_ms(work) or 0)
 
 
-@dataclass(frozen=True)
-class Ran:
-    """A transpose in a trace."""
-
-    operator: str = "Transpose (ND, X32)"
-    where: str = "delegated"
-    category: str = "Data Movement"
-    kind: str = "transpose"
-    instruction: int = 0
+TRANSPOSE_NAME = "Transpose (ND, X32)"
+RAN = Instance(TRANSPOSE_NAME, TRANSPOSE_NAME, "delegated", 0, 0, OperatorClass("Data Movement", "transpose"))
 
 
 @given(st.lists(st.sampled_from(["fused", "kept", "read twice", "first input", "other axes", "output"]), max_size=12))
@@ -284,8 +277,8 @@ def test_a_transpose_that_became_a_flag_hides_no_other(cases: list[str]) -> None
             nodes.append(XnnpackNode(len(nodes), "BatchMatrixMultiply", 0, inputs, (product,)))
         if case == "read twice":
             nodes.append(XnnpackNode(len(nodes), "Abs", 0, (out,), (product,)))
-    found = aligned([Ran() for _ in expected], {0: nodes})
+    found = aligned([RAN for _ in expected], {0: nodes})
     assert [found.get(place) for place in range(len(expected))] == expected
     if expected:
         # One more ran than the graph explains: which is which is not known, and nothing is guessed.
-        assert aligned([Ran() for _ in range(len(cases) + 1)], {0: nodes}) == {}
+        assert aligned([RAN for _ in range(len(cases) + 1)], {0: nodes}) == {}

@@ -16,7 +16,7 @@ from model_profiling.analysis.advice.rules import FIRST, LAST, Evidence
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
 from model_profiling.analysis.process.memory import Memory, compare_memory, growth, memory
 from model_profiling.analysis.process.program_memory import Arena, DelegateData, ProgramMemory
-from model_profiling.analysis.process.startup import PART_NS, PARTS, Startup, compare_startups, startup
+from model_profiling.analysis.process.startup import PART_NS, Startup, compare_startups, startup
 from model_profiling.analysis.timing.latency import summarise
 from model_profiling.base.errors import InputError
 from model_profiling.store.run_directory import Process, RunDirectory, Samples, Turn
@@ -65,8 +65,8 @@ def test_medians_are_of_the_launches_and_inside_their_bounds(drawn: list[tuple[i
     starts = [start(n, before=a, program=b, method=c, first=d, end=e) for n, (a, b, c, d, e) in enumerate(drawn)]
     found, why = startup(samples(starts))
     assert found is not None and why == "" and found.launches == len(starts)
-    for part in PARTS:
-        time, every = getattr(found, part), [PART_NS[part](each) / 1e6 for each in starts]
+    for part, ns in PART_NS.items():
+        time, every = getattr(found, part), [ns(each) / 1e6 for each in starts]
         assert min(every) <= time.median_ms <= max(every)
         # Fewer than six launches bound nothing at 95 %.
         assert (time.low_ms is None) == (len(starts) < 6)

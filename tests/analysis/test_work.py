@@ -8,6 +8,8 @@ from hypothesis import given
 
 from model_profiling.analysis.graph.graph import ModelGraph
 from model_profiling.analysis.graph.operator_work import works
+from model_profiling.analysis.timing.categories import OperatorClass
+from model_profiling.analysis.timing.profile import Instance
 from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.formats.graph_terms import CONSTANT
 from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
@@ -17,18 +19,16 @@ SIZES = st.integers(1, 40)
 BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}
 
 
-class Row:
-    """What an operator of a trace tells."""
-
-    where, kind, category, instruction = "delegated", "conv2d", "CONV", 0
-    operator = "Convolution (NHWC, F32) IGEMM"
+# An operator of a trace.
+_NAME = "Convolution (NHWC, F32) IGEMM"
+ROW = Instance(_NAME, _NAME, "delegated", 0, 0, OperatorClass("CONV", "conv2d"))
 
 
 def worked(node: XnnpackNode, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
     inputs = tuple(FlowTensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
     outputs = tuple(FlowTensor(0, v.dtype, v.shape) for v in node.outputs)
     flow = DataFlow((FlowStep(0, node, node.op, inputs, outputs, node.permutation),), (), fixed)
-    return works([Row()], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
+    return works([ROW], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
 
 
 def convolution(
@@ -172,4 +172,4 @@ def test_what_is_not_known_is_not_guessed() -> None:
     known = XnnpackValue("fp32", (4,), False)
     # Sizes that are only known when it runs are upper bounds here.
     assert worked(XnnpackNode(0, "Add", 1, (known, known), (known,)), fixed=False) == {}
-    assert works([Row()], [""], None) == {}
+    assert works([ROW], [""], None) == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.analysis.roofs.roof_rates import read_roofs, roofs_path, write_roofs
+from model_profiling.analysis.roofs.roof_rates import read_roofs, roofs_bytes, roofs_path
 from model_profiling.api import roof_measuring
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
@@ -103,7 +103,7 @@ def test_new_measurements_replace_their_like_and_keep_the_rest() -> None:
 
 def test_roofs_with_any_other_number_in_them_are_not_used(tmp_path: Path) -> None:
     path = tmp_path / "roofs.json"
-    write_roofs(path, forged_roofs())
+    files.write_bytes(path, roofs_bytes(forged_roofs()))
     whole = path.read_text()
     assert read_roofs(path).measurements == forged_roofs().measurements
     # Laid out in another way they are the same.
@@ -122,7 +122,7 @@ def test_damaged_roofs_are_set_aside_when_new_ones_are_measured(
 ) -> None:
     found, notes = forged_roofs(), list[str]()
     path = roofs_path(found.cpu)
-    write_roofs(path, found)
+    files.write_bytes(path, roofs_bytes(found))
     FAULTS[fault](path)
     monkeypatch.setattr(roof_measuring, "_measured", lambda *_: found)
     roof_measuring.measure_roofs(roof_measuring.Probing(), LocalPlatform(), no_progress, notes.append)

@@ -327,8 +327,8 @@ class Counted:
         monkeypatch.setattr(files, "sha256", hashing)
         monkeypatch.setattr(file_memo.program_sha256, "_compute", hashing)
         monkeypatch.setattr(file_memo.program_sha256, "_known", {})
-        monkeypatch.setattr(program._remembered, "_compute", parsing)
-        monkeypatch.setattr(program._remembered, "_known", {})
+        monkeypatch.setattr(program.read, "_compute", parsing)
+        monkeypatch.setattr(program.read, "_known", {})
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -353,7 +353,7 @@ def test_a_command_reads_and_hashes_its_program_once_and_analyses_once(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(["ask", "write", "replace", "touch", "ask other"]), min_size=1, max_size=12))
-def test_what_is_remembered_of_a_file_is_what_the_file_holds(
+def test_what_isread_of_a_file_is_what_the_file_holds(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
 ) -> None:
     home = tmp_path_factory.mktemp("remembered")

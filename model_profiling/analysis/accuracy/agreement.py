@@ -108,8 +108,7 @@ def expected_logits(directory: Path, export: ExportRecord | None, phase: Phase) 
 
 
 def last_logits(outputs: list[Array]) -> list[Array]:
-    """Return what a language model says of its last token: [vocabulary] of [1, vocabulary] or of [1, tokens,
-    vocabulary]."""
+    """Return the logits of the last token: [vocabulary] of [1, vocabulary] or of [1, tokens, vocabulary]."""
     first = outputs[0]
     return [first.reshape(-1, first.shape[-1])[-1]] if first.ndim else outputs[:1]
 

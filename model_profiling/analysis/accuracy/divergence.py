@@ -14,8 +14,7 @@ def _log_probabilities(logits: Array) -> npt.NDArray[np.float64]:
 
 
 def kl_divergence(reference: Array, ours: Array) -> float | None:
-    """Return the Kullback-Leibler divergence of our next-token distribution from the reference's, in nats; None if
-    either has no numbers."""
+    """Return the KL divergence of our next-token distribution from the reference's, in nats; None for NaN."""
     if reference.shape != ours.shape or not (np.isfinite(reference).all() and np.isfinite(ours).all()):
         return None
     theirs, mine = _log_probabilities(reference), _log_probabilities(ours)

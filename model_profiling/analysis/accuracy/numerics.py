@@ -165,13 +165,29 @@ class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
 
     @property
     def worst(self) -> list[Layer]:
-        """Layers that are not exact, worst first."""
-        return worst_first(self)
+        """Layers that are not exact: wrong ones first, then by what each alone does to the outputs."""
+        noises = _noises(self)
+
+        def rank(layer: Layer) -> tuple[int, float, float]:
+            own = side(self, layer)
+            kind = _kind(self, layer, noises)
+            if kind == "not finite":
+                return (0, float(layer.index), 0.0)
+            alone = own.alone.sqnr_db if own.alone is not None else None
+            if not own.finite and alone is None:
+                # It only passes on what it was given.
+                return (4, float(layer.index), 0.0)
+            step = 1 if kind is not None else 2 if alone is not None else 3
+            return (step, _or_infinite(alone), _or_infinite(own.added.sqnr_db))
+
+        return sorted((layer for layer in self.layers if not side(self, layer).added.exact), key=rank)
 
     @property
     def alarms(self) -> list["Alarm"]:
-        """The layers that something is wrong with, worst first."""
-        return alarms(self)
+        """The layers that something is wrong with, worst first; none if a program loses what its dtype costs."""
+        noises = _noises(self)
+        kinds = [(layer, _kind(self, layer, noises)) for layer in self.worst]
+        return [Alarm(layer, kind, _sentence(self, layer, kind)) for layer, kind in kinds if kind is not None]
 
 
 class Alarm(msgspec.Struct, frozen=True):
@@ -195,26 +211,6 @@ def side(numerics: Numerics, layer: Layer) -> LayerSide:
     return layer.sides[numerics.main]
 
 
-def worst_first(numerics: Numerics) -> list[Layer]:
-    """Return layers that are not exact: those that something is wrong with, then by what each alone does to the
-    outputs."""
-    noises = _noises(numerics)
-
-    def rank(layer: Layer) -> tuple[int, float, float]:
-        own = side(numerics, layer)
-        kind = _kind(numerics, layer, noises)
-        if kind == "not finite":
-            return (0, float(layer.index), 0.0)
-        alone = own.alone.sqnr_db if own.alone is not None else None
-        if not own.finite and alone is None:
-            # It only passes on what it was given.
-            return (4, float(layer.index), 0.0)
-        step = 1 if kind is not None else 2 if alone is not None else 3
-        return (step, _or_infinite(alone), _or_infinite(own.added.sqnr_db))
-
-    return sorted((layer for layer in numerics.layers if not side(numerics, layer).added.exact), key=rank)
-
-
 def _or_infinite(value: float | None) -> float:
     return math.inf if value is None else value
 
@@ -227,13 +223,6 @@ def first_loss(numerics: Numerics) -> Layer | None:
         if not own.finite or (own.error.sqnr_db is not None and own.error.sqnr_db < floor):
             return layer
     return None
-
-
-def alarms(numerics: Numerics) -> list[Alarm]:
-    """Return what is wrong, worst first; nothing for a program that loses what its dtype costs."""
-    noises = _noises(numerics)
-    kinds = [(layer, _kind(numerics, layer, noises)) for layer in worst_first(numerics)]
-    return [Alarm(layer, kind, _sentence(numerics, layer, kind)) for layer, kind in kinds if kind is not None]
 
 
 def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | None:
@@ -253,8 +242,7 @@ def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | 
 
 
 def gain_db(numerics: Numerics, layer: Layer) -> float | None:
-    """Return how much the outputs would gain if what `layer.keep` names were in fp32: as the record predicts it, or
-    else as the errors of single layers add up.
+    """Return what keeping `layer.keep` in fp32 gains: as the record predicts, or as errors of single layers add up.
 
     None where not enough layers were looked at alone, or the outputs are not finite.
     """
@@ -266,8 +254,7 @@ def gain_db(numerics: Numerics, layer: Layer) -> float | None:
 
 
 def level(found: Gap) -> float:
-    """Return signal to noise of outputs that can be ranked: without end if they are exact, and without end below 0 for
-    NaN."""
+    """Return an SQNR that can be ranked: infinite if outputs are exact, minus infinity for NaN."""
     return math.inf if found.exact else -math.inf if found.sqnr_db is None else found.sqnr_db
 
 
@@ -284,8 +271,7 @@ def is_fine(numerics: Numerics) -> bool:
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
-    """Return what each layer alone does to the outputs: noise as a part of the signal, by the layer's index; and
-    `_ALL`."""
+    """Return the noise that each layer alone makes, as a part of the signal, by the layer's index; and `_ALL`."""
     found = {}
     for layer in numerics.layers:
         alone = side(numerics, layer).alone
@@ -300,10 +286,6 @@ def _gain(gone: list[int], noises: dict[int, float]) -> float | None:
     all_of_it = noises[_ALL]
     rest = sum(noise for index, noise in noises.items() if index != _ALL and index not in gone)
     return 10 * math.log10(all_of_it / rest) if rest > 0 else None
-
-
-def saturates(own: LayerSide) -> bool:
-    return own.saturated is not None and own.saturated > _SATURATED
 
 
 def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
@@ -323,7 +305,7 @@ def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
     outputs = f"alone takes the outputs to {alone:.1f} dB" if alone is not None else "was not looked at alone"
     if kind == "rounded away":
         return f"{own.rounded_away:.0%} of its values become 0{reach}; it {outputs}"
-    ends = f", {own.saturated:.1%} of them beyond what fits" if own.saturated is not None and saturates(own) else ""
+    ends = f", {own.saturated:.1%} of them beyond what fits" if (own.saturated or 0.0) > _SATURATED else ""
     return f"{outputs}{reach}{ends}{_whose(numerics, layer)}"
 
 

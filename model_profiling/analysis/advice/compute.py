@@ -65,8 +65,7 @@ def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
 
 
 def runtime_overhead(e: Evidence) -> Iterator[Finding]:
-    """Yield findings about ExecuTorch's own time, when there is much of it: many small delegates, or a very small
-    model."""
+    """Yield findings about ExecuTorch's own time: many small delegates, or a very small model."""
     rows = e.free(lambda entry: entry.category == RUNTIME)
     if e.share(rows) < 0.1:
         return

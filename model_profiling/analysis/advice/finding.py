@@ -202,8 +202,7 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 
 
 def export_options(finding: Finding) -> dict[str, dict[str, object]]:
-    """Return the flags of `export` that carry a finding out, each with what it sets; empty where only a redesign
-    does."""
+    """Return the flags of `export` that carry a finding out, with their values; empty if only a redesign does."""
     if finding.rewrite:
         return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
     return _OPTIONS.get(finding.rule, {})

@@ -3,10 +3,10 @@
 What reads the graph is imported when there is one: a dump alone has none.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
-from model_profiling.analysis.movement.movement import LAYOUT_KINDS, InversePair
+from model_profiling.analysis.movement.movement import LAYOUT_KINDS
 from model_profiling.analysis.movement.rewrite_matches import was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.timing.category_table import is_custom
@@ -32,18 +32,11 @@ def undone_transposes(e: Evidence) -> Iterator[Finding]:
         if e.claimed & set(pair.instances):
             continue
         between = f"between them only {', '.join(pair.between)}" if pair.between else "nothing between them"
-        title = f"{pair.second} undoes {pair.first}, and {_both(pair)} {e.share(pair.instances):.0%} of the time"
+        take = "both take" if len(pair.instances) > 1 else "takes"
+        title = f"{pair.second} undoes {pair.first}, and {take} {e.share(pair.instances):.0%} of the time"
         where = f" at {' and '.join(dict.fromkeys(pair.at))}" if pair.at else ""
         step = f"Keep one layout across them: look at the permutes and views of the model{where}."
         yield e.finding(FindingKind.UNDONE_TRANSPOSES, title, pair.instances, step, [between])
-
-
-def _both(pair: InversePair) -> str:
-    return f"both {_take(pair.instances)}" if len(pair.instances) > 1 else "takes"
-
-
-def _take(rows: Sequence[int]) -> str:
-    return "take" if len(rows) > 1 else "takes"
 
 
 def border_layout(e: Evidence) -> Iterator[Finding]:
@@ -72,8 +65,7 @@ def border_layout(e: Evidence) -> Iterator[Finding]:
 
 
 def _io_layout_helps(e: Evidence) -> bool:
-    """Return whether the export could still be asked for it: where every operator is a delegate, conversions do not
-    cancel."""
+    """Return whether the export could still ask for it: conversions between delegates do not cancel."""
     asked = e.export.request if e.export is not None else None
     per_op = asked is not None and asked.delegation == "per-op"
     return e.export is not None and e.export.io_layout != "channels_last" and not per_op

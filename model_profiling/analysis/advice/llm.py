@@ -64,16 +64,14 @@ def _head(graph: "ModelGraph") -> int | None:
 
 
 def _of_all(graph: "ModelGraph", row: int) -> bool:
-    """Return whether an operator's result has a row for each of several tokens; a bound counts where sizes are not
-    fixed."""
+    """Return whether a result has a row for each of several tokens; unfixed sizes count by their bound."""
     step = graph.step(row)
     shape = step.outputs[0].shape if step is not None and step.outputs else ()
     return any(size > 1 for size in shape[:-1])
 
 
 def plain_attention(e: Evidence) -> Iterator[Finding]:
-    """Yield findings about attention and its cache written with ordinary operators: masks, copies of the cache, many
-    small steps."""
+    """Yield findings about attention and its cache written with ordinary operators."""
     if _phase(e) is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
         return
     copies = _cache_copies(e)
@@ -94,13 +92,13 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
 
 
 def _cache_copies(e: Evidence) -> list[int]:
-    """Return the rows that write a buffer that the program keeps, or only move what was written: all of it, for few
-    tokens."""
+    """Return the rows that write a buffer the program keeps, or only move what was written."""
     graph = e.graph
     if graph is None:
         return []
     steps = graph.flow.steps
-    moving = {n: row for row, n in graph.steps.items() if row not in e.claimed and _moves(e, row)}
+    movers = set(e.free(lambda entry: entry.category == "Data Movement"))
+    moving = {n: row for row, n in graph.steps.items() if row in movers}
     kept = {n for n in moving if base_name(steps[n].op) in _KEEPING}
     made = {tensor.source for n in kept for tensor in steps[n].inputs}
     waiting = [n for n in moving if n in kept or (n in made and base_name(steps[n].op) in _CACHE_WRITES)]
@@ -112,13 +110,8 @@ def _cache_copies(e: Evidence) -> list[int]:
     return sorted(moving[n] for n in found)
 
 
-def _moves(e: Evidence, row: int) -> bool:
-    return e.breakdown.instances[row].category == "Data Movement"
-
-
 def decode_runtime(e: Evidence) -> Iterator[Finding]:
-    """Yield findings about ExecuTorch's own time in decode: every instruction runs again for each token, and each has
-    little to do."""
+    """Yield findings about ExecuTorch's own time in decode, where all instructions run again for each token."""
     phase = _phase(e)
     rows = e.free(lambda entry: entry.category == RUNTIME)
     if phase is None or phase.kind != "decode" or e.share(rows) < _MUCH_RUNTIME:
@@ -186,8 +179,7 @@ def attention_grows(e: Evidence) -> Iterator[Finding]:
 
 
 def weights_without_sme2(e: Evidence) -> Iterator[Finding]:
-    """Yield findings about weights in a format without SME2 kernels, as the program has them; what SME2 would bring is
-    not known."""
+    """Yield findings about weights in a format without SME2 kernels; what SME2 would bring is not known."""
     if e.graph is None:
         return
     groups: dict[str, list[int]] = {}

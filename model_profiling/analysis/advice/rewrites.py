@@ -54,7 +54,7 @@ def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | N
     rows = [row for row in (_matching(e, name) if estimate is None else estimate.gone) if row not in e.claimed]
     if not rows:
         return None
-    saved = whole - estimate.ms if estimate is not None and _sure(estimate) else None
+    saved = whole - estimate.ms if estimate is not None and estimate.spread <= MOST_SPREAD else None
     origins = _origins(e, name, rows)
     step = f"Export with --rewrite {name}" if saved is not None else f"Try --rewrite {name}"
     others = REWRITES[name].alternatives if name in REWRITES else {}
@@ -69,10 +69,6 @@ def _gains(estimate: "Estimate", whole: float) -> bool:
     return whole >= LEAST_GAIN * (estimate.ms if estimate.high_ms < inf else estimate.low_ms)
 
 
-def _sure(estimate: "Estimate") -> bool:
-    return estimate.spread <= MOST_SPREAD
-
-
 def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
     if estimate is None:
         return ["not lowered with this rewrite: what it adds is not known"]
@@ -83,8 +79,7 @@ def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
 
 
 def _matching(e: Evidence, name: str) -> list[int]:
-    """Return the rows that a rewrite is for, where nobody lowered the program with it; with layout changes around
-    them."""
+    """Return the rows, and layout changes around them, of a rewrite that nobody lowered the program with."""
     if name == LAYOUT:
         return e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
     wanted = e.free(

@@ -71,7 +71,6 @@ def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> li
 
 
 def _product(entry: InstanceTime) -> Product | None:
-    """Return the matrix product of an operator; that of many groups is narrow and short by nature, as its roof
-    knows."""
+    """Return the operator's matrix product; one of many groups is narrow by nature, as its roof knows."""
     work = entry.work
     return work.product if work and roof_kind(entry.operator, entry.kind, work, entry.where) == PRODUCT else None

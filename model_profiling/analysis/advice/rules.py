@@ -68,6 +68,5 @@ def advise(evidence: Evidence) -> list[Finding]:
 
 
 def _rank(finding: Finding) -> tuple[bool, float, float]:
-    """Return the sort key: what a flag can do before what only a redesign can, then by gain; else by the time it is
-    about."""
+    """Return the sort key: flags before redesigns, then by gain; else by the time it is about."""
     return not by_flag(finding), -(finding.gain or 1.0), -finding.share

@@ -189,8 +189,7 @@ def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
 
 
 def base_name(instance: Instance) -> str:
-    """Return the operator without dtype and algorithm, which acceleration may change: `Convolution`, `Fully
-    Connected`."""
+    """Return the operator without dtype and algorithm, which acceleration may change: `Fully Connected`."""
     return instance.operator.split(" (")[0] if instance.where == "delegated" else instance.operator
 
 

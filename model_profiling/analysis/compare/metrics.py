@@ -175,8 +175,7 @@ def latency_metrics(
     processes: Sequence[Process] = (),
     phase: Phase | None = None,
 ) -> ExperimentMetrics:
-    """Return the metrics of executions of which no run directory tells more: those of a dump, or of a program timed
-    now."""
+    """Return the metrics of executions without a run directory: of a dump, or of a program timed now."""
     latency = summarise(turns) if turns else None
     seen = Samples(turns, [], starts=list(starts), processes=list(processes))
     (start, no_start), (held, not_held) = startup(seen), memory(seen)

@@ -7,8 +7,9 @@ inserted, and the n-th is the n-th.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
+from model_profiling.analysis.timing.breakdown import InstanceTime
+from model_profiling.analysis.timing.profile import Instance
 from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
@@ -16,40 +17,28 @@ from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 _KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
-# What XNNPACK calls an operator when it runs, and its nodes in the graph. A concatenation runs as one copy.
+# What XNNPACK calls the same when it runs and in the graph.
+_SAME = (
+    *("Abs", "Add", "Ceiling", "Clamp", "ELU", "Exp", "Floor", "LeakyReLU", "Log", "Maximum", "Minimum", "Multiply"),
+    *("Negate", "PReLU", "Sigmoid", "Softmax", "Square", "Subtract"),
+)
+# What it calls an operator when it runs, and its nodes in the graph. A concatenation runs as one copy.
 _NAMES = {
-    "Abs": ("Abs",),
-    "Add": ("Add",),
+    **{name: (name,) for name in _SAME},
     "ArgMax Pooling": ("ArgMaxPooling2d",),
     "Average Pooling": ("AvgPooling2d",),
-    "Ceiling": ("Ceiling",),
-    "Clamp": ("Clamp",),
     "Constant Pad": ("StaticConstantPad",),
     "Copy": ("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"),
     "Cosine": ("Cos",),
     "Divide": ("Div",),
-    "ELU": ("ELU",),
-    "Exp": ("Exp",),
-    "Floor": ("Floor",),
     "GELU": ("Gelu",),
     "HardSwish": ("Hardswish",),
-    "LeakyReLU": ("LeakyReLU",),
-    "Log": ("Log",),
     "Max Pooling": ("MaxPooling2d",),
-    "Maximum": ("Maximum",),
-    "Minimum": ("Minimum",),
-    "Multiply": ("Multiply",),
-    "Negate": ("Negate",),
-    "PReLU": ("PReLU",),
     "Reciprocal Square Root": ("ReciprocalSquareRoot",),
     "Resize Bilinear": ("StaticResizeBilinear2D",),
-    "Sigmoid": ("Sigmoid",),
     "Sine": ("Sin",),
     "Slice": ("StaticSlice",),
-    "Softmax": ("Softmax",),
-    "Square": ("Square",),
     "Square Root": ("SquareRoot",),
-    "Subtract": ("Subtract",),
     "TanH": ("Tanh",),
 }
 _FAMILIES = {
@@ -59,24 +48,12 @@ _FAMILIES = {
 }
 
 
-class Operator(Protocol):
-    """What alignment needs to know of an operator of a trace."""
-
-    @property
-    def operator(self) -> str: ...
-    @property
-    def where(self) -> str: ...
-    @property
-    def category(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def instruction(self) -> int: ...
+# An operator of a trace.
+Operator = Instance | InstanceTime
 
 
 def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, XnnpackNode]:
-    """Return the node of each delegated operator, by its position; operators of no family, or that do not fit, have
-    none."""
+    """Return the node of each delegated operator that fits one of its family, by the operator's position."""
     try:
         program = pte.read(model)
         chosen = program.method(method)
@@ -105,8 +82,7 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Xnnpack
 
 
 def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) -> list[XnnpackNode]:
-    """Return nodes of a family without those that XNNPACK made a part of another operator, if that explains how many
-    ran.
+    """Return the nodes of a family that ran, without those that became a part of another operator.
 
     A transpose whose result only a batch matrix multiplication takes, as its second input, becomes a flag of that.
     """

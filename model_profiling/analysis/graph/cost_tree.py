@@ -103,17 +103,11 @@ def _finished(key: _Key, node: _Growing, whole: float) -> CostNode:
     for entry in node.entries:
         parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
     return CostNode(
-        kind=key.kind,
-        name=key.name,
+        **msgspec.structs.asdict(key),
         ms=ms,
         share=ms / whole if whole else 0.0,
         operators=sum(entry.where != "runtime" for entry in node.entries),
         category=max(parts, key=lambda part: parts[part], default=RUNTIME),
-        module=key.module,
-        file=key.file,
-        line=key.line,
-        code=key.code,
-        why=key.why,
         children=children,
     )
 

@@ -8,7 +8,6 @@ no place in the graph, and nothing is said of it.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from model_profiling.analysis.graph.alignment import Operator, aligned
 from model_profiling.base.errors import KitError
@@ -18,13 +17,6 @@ from model_profiling.formats.pte.borders import is_inserted
 from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, data_flow
 from model_profiling.formats.pte.token_sizes import set_token_sizes, token_bound
 from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
-
-
-class NamedOperator(Operator, Protocol):
-    """An operator of a trace and what the trace calls it."""
-
-    @property
-    def operator(self) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -38,19 +30,14 @@ class ModelGraph:
     def step(self, row: int) -> FlowStep | None:
         return self.flow.steps[self.steps[row]] if row in self.steps else None
 
-    def inserted(self, position: int, permutation: tuple[int, ...]) -> bool:
-        """Return whether a step is a layout change that XNNPACK's passes put in: no line of the model asked for it."""
-        return is_inserted(self.flow, position, permutation)
-
     def feeding(self, region: set[int]) -> set[int]:
-        """Return the inserted changes to NCHW that nobody but these steps reads: without them they would not be
-        needed."""
+        """Return the inserted changes to NCHW that only these steps read."""
         sources = {tensor.source for position in region for tensor in self.flow.steps[position].inputs}
         return {
             source
             for source in sources - region
             if source >= 0
-            and self.inserted(source, TO_NCHW)
+            and is_inserted(self.flow, source, TO_NCHW)
             and source not in self.flow.returned
             and set(self.flow.readers(source)) <= region
         }
@@ -58,7 +45,7 @@ class ModelGraph:
     def taking(self, region: set[int]) -> set[int]:
         """Return the inserted changes to NHWC that read what these steps make."""
         readers = {reader for position in region for reader in self.flow.readers(position)}
-        return {reader for reader in readers - region if self.inserted(reader, TO_NHWC)}
+        return {reader for reader in readers - region if is_inserted(self.flow, reader, TO_NHWC)}
 
     def round_trip(self, region: set[int], reduces: bool) -> set[int]:
         """Return the rows of inserted layout changes that would go if these steps were done inside the delegate.
@@ -77,7 +64,7 @@ class ModelGraph:
 
 
 def read_graph(
-    operators: Sequence[NamedOperator], model: Path, method: str = "forward", tokens: int | None = None
+    operators: Sequence[Operator], model: Path, method: str = "forward", tokens: int | None = None
 ) -> ModelGraph | None:
     """Put operators onto the graph of their .pte; None if the file is not there, not readable, or branches.
 
@@ -95,7 +82,7 @@ def read_graph(
     return _placed(operators, flow) if flow is not None else None
 
 
-def _placed(operators: Sequence[NamedOperator], flow: DataFlow) -> ModelGraph:
+def _placed(operators: Sequence[Operator], flow: DataFlow) -> ModelGraph:
     portable = {step.instruction: position for position, step in enumerate(flow.steps) if step.node is None}
     nodes: dict[int, list[XnnpackNode]] = {}
     places: dict[tuple[int, int], int] = {}

@@ -16,7 +16,8 @@ from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import CONSTANT, base_name
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.graph.graph import ModelGraph, NamedOperator
+    from model_profiling.analysis.graph.alignment import Operator
+    from model_profiling.analysis.graph.graph import ModelGraph
     from model_profiling.formats.pte.dataflow import FlowStep, FlowTensor
     from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 
@@ -32,9 +33,8 @@ _BY_ROW = (
 )
 
 
-def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph | None) -> dict[int, Work]:
-    """Return the work of each operator, by its row; `dtypes` is what XNNPACK says that it ran in ('' if it does
-    not)."""
+def works(operators: Sequence[Operator], dtypes: Sequence[str], graph: ModelGraph | None) -> dict[int, Work]:
+    """Return the work of each operator, by its row; `dtypes` is what XNNPACK ran it in ('': not known)."""
     if graph is None or not graph.flow.fixed:
         return {}
     widened = _widened(operators, dtypes, graph)
@@ -50,7 +50,7 @@ def works(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: Mode
     return found
 
 
-def _widened(operators: Sequence[NamedOperator], dtypes: Sequence[str], graph: ModelGraph) -> set[int]:
+def _widened(operators: Sequence[Operator], dtypes: Sequence[str], graph: ModelGraph) -> set[int]:
     """Return the delegate calls whose fp16 graph ran in fp32: XNNPACK rewrites all of a graph or nothing of it."""
     found = set()
     for row in graph.steps:
@@ -82,8 +82,7 @@ def _work(step: FlowStep, wide: bool) -> Work | None:
 
 
 def _inner(step: FlowStep) -> tuple[int, ...]:
-    """Return the sizes of inner loops that an operator's rate depends on; () where it goes through all numbers
-    alike."""
+    """Return the sizes of inner loops that an operator's rate depends on; () if it treats all numbers alike."""
     shapes = [tensor.shape for tensor in step.inputs if tensor.shape]
     out = step.outputs[0].shape
     if not shapes or not out:

@@ -45,8 +45,7 @@ class Sources:
         return found
 
     def of_steps(self, flow: DataFlow, method: str = "forward") -> dict[int, SourceLine]:
-        """Return the line of each step of the program itself, where one is known: those that passes put in have
-        none."""
+        """Return the line of each step of the program itself; those that passes put in have none."""
         if self.record is None:
             return {}
         found = {}
@@ -79,8 +78,7 @@ def read_sources(model: Path) -> Sources:
 
 
 def _instruction_line(source: etrecord.InstructionSource) -> SourceLine:
-    """Return the operator's own line; a delegate call is named by the first line it took over and by how many there
-    are."""
+    """Return the operator's own line; of a delegate call the first it took over, and how many there are."""
     first = next((node for node in source.nodes if node.file), source.nodes[0])
     ops = list(dict.fromkeys(node.op for node in source.nodes))
     taken = f"{source.delegate}: {len(source.nodes)} operators ({', '.join(ops[:4])})"

@@ -92,17 +92,14 @@ def _by_data_flow(graph: "ModelGraph") -> dict[int, LayerKind]:
         return {}
     # Keys and values reach attention through the cache, whose buffer is written in place.
     cache = [position for position, step in enumerate(flow.steps) if base_name(step.op) in _CACHE]
-    projections = set(_reached([*attention, *cache], _sources(flow), linear))
+    sources = {n: tuple(t.source for t in step.inputs if t.source >= 0) for n, step in enumerate(flow.steps)}
+    projections = set(_reached([*attention, *cache], sources, linear))
     projections |= set(_reached(attention, flow.consumers, linear))
     kinds: dict[int, LayerKind] = {n: "attention" if n in projections else "MLP" for n in linear}
     head = max(linear)
     if head not in projections and _width(flow, head) == max(_width(flow, position) for position in linear):
         kinds[head] = "head"
     return {graph.rows[position]: kind for position, kind in kinds.items() if position in graph.rows}
-
-
-def _sources(flow: "DataFlow") -> Mapping[int, tuple[int, ...]]:
-    return {n: tuple(t.source for t in step.inputs if t.source >= 0) for n, step in enumerate(flow.steps)}
 
 
 def _reached(starts: Iterable[int], neighbours: Mapping[int, tuple[int, ...]], stops: set[int]) -> Iterator[int]:

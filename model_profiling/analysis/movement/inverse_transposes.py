@@ -119,8 +119,7 @@ def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | 
 
 
 def _is_number(tensor: FlowTensor, fixed: bool) -> bool:
-    """Return whether a tensor is one value, the same in every layout. A size of () may also be one that is not
-    known."""
+    """Return whether a tensor is one value, the same in every layout; () may also be an unknown size."""
     return prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))
 
 

@@ -73,8 +73,7 @@ class LayoutReasons(msgspec.Struct, frozen=True):
 
 
 def transposes(flow: DataFlow) -> list[int]:
-    """Return the transposes that change the order of values: not those that become a flag of the product that reads
-    them."""
+    """Return the transposes that move values: those that become a flag of the product that reads them do not."""
     changing = (p for p, step in enumerate(flow.steps) if step.permutation and not _keeps_order(step))
     return [position for position in changing if not _becomes_flag(flow, position)]
 

@@ -14,7 +14,9 @@ from model_profiling.formats.pte.dataflow import DataFlow
 
 def needless_transposes(flow: DataFlow) -> list[CancellingPair]:
     """Return the pairs of XNNPACK's own transposes that undo each other, for what computes on images in any order."""
-    return [pair for pair in cancelling_transposes(flow) if all(_inserted(flow, p) for p in (pair.first, pair.second))]
+    orders = (TO_NCHW, TO_NHWC)
+    inserted = {p for p in range(len(flow.steps)) if any(is_inserted(flow, p, order) for order in orders)}
+    return [pair for pair in cancelling_transposes(flow) if {pair.first, pair.second} <= inserted]
 
 
 def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]:
@@ -25,7 +27,3 @@ def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]
         line = next((lines[p] for p in beside if p in lines and lines[p].file), None)
         found.append(f"{line.file}:{line.line}" if line is not None else "")
     return found
-
-
-def _inserted(flow: DataFlow, position: int) -> bool:
-    return is_inserted(flow, position, TO_NCHW) or is_inserted(flow, position, TO_NHWC)

@@ -6,8 +6,7 @@ from model_profiling.store.artifacts import ExportRecord
 
 
 def origin_of(entry: InstanceTime) -> str:
-    """Return the model's own operator, without its overload; the trace's name for it where the ETRecord does not
-    tell."""
+    """Return the model's own operator, without its overload; else the trace's name for it."""
     if entry.source is not None and entry.source.origin:
         return packet(entry.source.origin)
     return packet(entry.operator if "::" in entry.operator else f"aten::{entry.operator}")

@@ -110,8 +110,7 @@ def _difference(processes: Sequence[Process], ends: Callable[[Process], tuple[in
 
 
 def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | None, float | None, bool]:
-    """Return how much a process grew after its first inference, how much of that each one adds, and whether that is a
-    leak.
+    """Return how much a process grew after its first inference, what each one adds, and whether that is a leak.
 
     What each inference adds is the middle of what was added from one reading to the next, the lower of two middles:
     memory that is taken once, at any time, is in one of these steps only.

@@ -15,7 +15,6 @@ from model_profiling.store.run_directory import Mode, Process, RunnerKind, Sampl
 PageCache = Literal["warm", "cold", "partly warm", "not known"]
 # The page cache keeps what it likes of a file: nearly all of it is all, hardly any is none.
 _ALL_CACHED, _NONE_CACHED = 95, 5
-PARTS = ("process", "program", "method", "inputs", "first_inference", "first_result", "ending")
 
 
 class MedianTime(msgspec.Struct, frozen=True):
@@ -75,12 +74,7 @@ def startup(
     return Startup(
         launches=len(starts),
         page_cache=_page_cache(starts),
-        process=_median(starts, PART_NS["process"]),
-        program=_median(starts, PART_NS["program"]),
-        method=_median(starts, PART_NS["method"]),
-        inputs=_median(starts, PART_NS["inputs"]),
-        first_inference=_median(starts, PART_NS["first_inference"]),
-        first_result=_median(starts, PART_NS["first_result"]),
+        **{part: _median(starts, ns) for part, ns in PART_NS.items() if part != "ending"},
         ending=_median(lives, PART_NS["ending"]) if lives else None,
     ), ""
 
@@ -159,6 +153,5 @@ def _caches(before: Sequence[Process], after: Sequence[Process]) -> list[str]:
 
 
 def as_turns(processes: Sequence[Process], value: Callable[[Process], int]) -> list[Turn]:
-    """Return one number of each process as the one execution of a turn: launches are compared as those of latency
-    are."""
+    """Return one number of each process as the one execution of a turn, compared as latency is."""
     return [Turn(each.launch, each.at_s, [value(each)], launch=each.launch) for each in processes]

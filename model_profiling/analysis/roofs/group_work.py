@@ -76,10 +76,7 @@ def _summed(breakdown: Breakdown, rows: Sequence[int], works: list[Work]) -> Gro
     ms = sum(breakdown.instances[row].ms for row in rows)
     todo = 2 * macs or moved
     return GroupWork(
-        m=product.m if product else None,
-        n=product.n if product else None,
-        k=product.k if product else None,
-        count=product.count if product else None,
+        **(msgspec.structs.asdict(product) if product else {}),
         multiply_accumulates=macs,
         bytes_read=sum(work.read_bytes for work in works),
         bytes_written=sum(work.written_bytes for work in works),

@@ -123,8 +123,7 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
         return Rates(*found) if found else None
 
     def merged(self, newer: "Roofs") -> "Roofs":
-        """Return the newer roofs, and of the older what the newer do not tell; of another ExecuTorch nothing is
-        kept."""
+        """Return the newer roofs, and of the older (of the same ExecuTorch) what those do not tell."""
         told = {entry.key for entry in newer.measurements}
         alike = (self.cpu, self.executorch) == (newer.cpu, newer.executorch)
         kept = [entry for entry in self.measurements if alike and entry.key not in told]
@@ -149,8 +148,7 @@ class Rates:
         return [element for known, element in self._by_kind if known in (kind, _STANDS_FOR.get(kind))]
 
     def probes(self, kind: str, element: str, operator: str = "") -> list[ProbeResult]:
-        """Return the probes of a kind in a type, of this operator if there are some; else of the kind that stands for
-        it."""
+        """Return the probes of a kind in a type, of this operator if there are some; else of its stand-in."""
         found = self._by_kind.get((kind, element), [])
         own = [probed for probed in found if probed.operator.partition(" (")[0] == operator.partition(" (")[0]]
         return own or found or self._by_kind.get((_STANDS_FOR.get(kind, ""), element), [])
@@ -178,8 +176,7 @@ class Rates:
         return found
 
     def best_ms(self, operator: str, kind: str, work: Work, where: Where = "delegated") -> float | None:
-        """Return what an operator takes at best, from the nearest probes of its own kind and type; None if none is like
-        it.
+        """Return what an operator takes at best, from the nearest probes of its own kind and type, if there are any.
 
         `operator` is its name in a trace (what follows in parentheses does not count) and `kind` that of the category
         table; `work.element` is the type.
@@ -252,8 +249,7 @@ def _mean(rates: Iterable[tuple[float, float]]) -> float:
 
 
 def _coordinates(work: Work, kind: str) -> tuple[float, ...]:
-    """Return where a shape lies among those of its kind: how much there is, then all that the rate depends on
-    otherwise."""
+    """Return where a shape lies among those of its kind: its amount, then all else the rate depends on."""
     product = work.product
     if product is None:
         return _log(work.elements), *(_log(min(size, _LONG)) for size in work.inner)
@@ -318,10 +314,6 @@ _MOST = 1 << 60
 def roofs_bytes(roofs: Roofs) -> bytes:
     """Return roofs as JSON with a hash of what they say: a damaged number would be a number, too."""
     return files.json_bytes(msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
-
-
-def write_roofs(path: Path, roofs: Roofs) -> None:
-    files.write_bytes(path, roofs_bytes(roofs))
 
 
 def _said(data: bytes) -> str:

@@ -1,5 +1,6 @@
 """The roofs of a CPU in a few numbers: the best of each kind of work, and how sure that is."""
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
@@ -57,8 +58,7 @@ class KindRow(msgspec.Struct, frozen=True):
 
 
 def kind_rows(roofs: Roofs) -> list[KindRow]:
-    """Return the kinds that operators are held against, other than products of whole matrices, in alphabetical
-    order."""
+    """Return the kinds that operators are held against, sorted, without products of whole matrices."""
     fewest = min((entry.threads for entry in roofs.measurements), default=1)
     found: dict[str, dict[str, list[ProbeResult]]] = {}
     for entry in roofs.measurements:
@@ -100,10 +100,10 @@ def _row(entry: Measurement) -> RoofRow:
         return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
 
     def moving(kind: str) -> list[BestRate | None]:
-        bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, None))
+        moved = [p for p in timed if p.kind == kind]
+        bounds = ((0, SMALL), (SMALL, MIDDLE), (MIDDLE, math.inf))
         return [
-            _best((p for p in timed if p.kind == kind and _within(p.work.bytes, *bound)), lambda p: p.bandwidth)
-            for bound in bounds
+            _best((p for p in moved if above < p.work.bytes <= most), lambda p: p.bandwidth) for above, most in bounds
         ]
 
     return RoofRow(
@@ -119,10 +119,6 @@ def _row(entry: Measurement) -> RoofRow:
     )
 
 
-def _within(size: int, above: int, most: int | None) -> bool:
-    return above < size and (most is None or size <= most)
-
-
 def _best(probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float]) -> BestRate | None:
     found = max(probes, key=rate, default=None)
     return None if found is None else _of(found, rate)
@@ -130,11 +126,5 @@ def _best(probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float]) -
 
 def _of(found: ProbeResult, rate: Callable[[ProbeResult], float]) -> BestRate:
     spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
-    return BestRate(rate(found), 100 * max(spread, _HALF_A_TICK_MS / found.best_ms), _named(found))
-
-
-def _named(probed: ProbeResult) -> str:
-    product = probed.work.product
-    if product is None:
-        return f"{probed.operator}, {probed.work.bytes / 1024:.0f} KiB"
-    return f"{probed.operator}, {product.m} x {product.k} by {product.k} x {product.n}"
+    percent = 100 * max(spread, _HALF_A_TICK_MS / found.best_ms)
+    return BestRate(rate(found), percent, f"{found.operator}, {found.work.size}")

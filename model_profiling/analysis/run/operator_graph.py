@@ -126,8 +126,7 @@ def graph_of(
 
 
 def _steps(rows: Sequence[InstanceTime], graph: ModelGraph | None) -> dict[int, int]:
-    """Return the step of the data flow that each row is. Another backend's call, of which no operators are told, is
-    one."""
+    """Return the step of the data flow that each row is; another backend's call is one step."""
     if graph is None:
         return {}
     steps = dict(graph.steps)
@@ -142,8 +141,7 @@ def _steps(rows: Sequence[InstanceTime], graph: ModelGraph | None) -> dict[int, 
 
 
 def _data_edges(graph: ModelGraph | None, steps: Mapping[int, int], rows: int) -> list[GraphEdge]:
-    """Return which operator reads which; what did not run on its own is passed through. Ends of the program are nodes,
-    too."""
+    """Return which operator reads which, through what did not run on its own; the program's ends are nodes."""
     if graph is None:
         return []
     row_of = {step: row for row, step in steps.items()}

@@ -5,7 +5,7 @@ import functools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -29,13 +29,8 @@ from model_profiling.store import artifacts
 from model_profiling.store.derived import fingerprint
 from model_profiling.store.run_directory import Manifest, RunDirectory, Turn
 
-if TYPE_CHECKING:
-    pass
-
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
-# As many experiments as a page can show with all their operators; of more, all have their latencies in it.
-MOST_DETAILED = 24
 _View = TypeVar("_View", bound="RunData")
 
 
@@ -292,8 +287,7 @@ class RunData:
         return [*later, *(name for name in self.alone if name not in others)] or self.shown
 
     def remembered(self) -> dict[str, bytes | None]:
-        """Return what is to be kept with the run, so that it says the same later and elsewhere; None is to be kept no
-        longer.
+        """Return what is kept with the run, so that it says the same later and elsewhere; None: no longer.
 
         The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
         .pte may be elsewhere then, and other roofs may be measured.

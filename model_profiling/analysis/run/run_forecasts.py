@@ -22,8 +22,7 @@ def forecasts(
     speedups: tuple[float, ...] = (),
     target: str | Path = DEFAULT,
 ) -> list[Forecast]:
-    """Return a forecast of what was measured without SME2 and with all else on, for a target unless speedups are
-    assumed."""
+    """Return a forecast for runs without SME2 and with all else on, for a target unless speedups are assumed."""
     manifest, summary = measured.manifest, measured.summary
     if manifest.timing != "measured":
         raise InputError(
@@ -36,7 +35,8 @@ def forecasts(
             raise InputError(f"--speedup must be 1 or more, not {value:g}", "For example --speedup 3.")
     notes = _notes(manifest, emulated.manifest)
     # What is switched off on purpose, beside SME2, would not be off with SME2.
-    without = {name: record for name, record in manifest.experiments.items() if _without_sme2(record)}
+    timed = {name: r for name, r in manifest.experiments.items() if r.status == "ok" and r.mode != "trace"}
+    without = {name: record for name, record in timed.items() if _sme2(record) is False}
     least = min((len(record.disable_features) for record in without.values()), default=0)
     names = [name for name, record in without.items() if len(record.disable_features) == least]
     if not names:
@@ -45,7 +45,7 @@ def forecasts(
             "Where SME2 was on and off, compare those; a runner of your own does not say what was on.",
         )
     # Of a language model each phase has kernels of its own, whatever the number of tokens.
-    kinds = {name: _phase(without[name]) for name in names}
+    kinds = {name: without[name].phase_kind for name in names}
     coverages = {kind: _sme2_coverage(emulated, kind) for kind in dict.fromkeys(kinds.values())}
     chosen = None if speedups else read_target(target)
     found = []
@@ -60,24 +60,15 @@ def forecasts(
     return found
 
 
-def _phase(record: ExperimentRecord) -> str:
-    return record.phase.kind if record.phase is not None else ""
-
-
-def _had_sme2(record: ExperimentRecord) -> bool:
-    return record.features is not None and "sme2" in record.features.active
-
-
-def _without_sme2(record: ExperimentRecord) -> bool:
-    if record.status != "ok" or record.mode == "trace" or record.features is None:
-        return False
-    return "sme2" not in record.features.active
+def _sme2(record: ExperimentRecord) -> bool | None:
+    """Return whether SME2 was on; None if a runner does not say."""
+    return "sme2" in record.features.active if record.features is not None else None
 
 
 def _sme2_coverage(emulated: RunData, phase: str) -> Coverage:
     """Return the coverage of the emulated experiment that uses SME2 most, of those in a phase; '' is of no phase."""
     summary, records = emulated.summary, emulated.manifest.experiments
-    found = {n: x.coverage for n, x in summary.experiments.items() if x.coverage and _phase(records[n]) == phase}
+    found = {n: x.coverage for n, x in summary.experiments.items() if x.coverage and records[n].phase_kind == phase}
     if phase and not found:
         raise InputError(
             f"no experiment of the second run ({summary.model} on {summary.platform}) is of the phase {phase}",
@@ -87,7 +78,7 @@ def _sme2_coverage(emulated: RunData, phase: str) -> Coverage:
     covered = [coverage for coverage in traced if coverage.on_sme2]
     if not covered:
         # A model none of whose operators has an SME2 kernel gains nothing, which is the answer.
-        covered = [c for name, c in found.items() if _had_sme2(records[name]) and c.on_sme2 is not None]
+        covered = [c for name, c in found.items() if _sme2(records[name]) and c.on_sme2 is not None]
     unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
     if unknown and not covered:
         raise InputError(

@@ -88,8 +88,7 @@ def _changes(comparison: ProfileComparison | None, experiment: str) -> dict[int,
 
 
 def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
-    """Return what each CONV and GEMM operator ran on: by a kernel trace of the same experiment, or one like it in the
-    run."""
+    """Return what each CONV and GEMM operator ran on, by a kernel trace of this experiment or one like it."""
     record = run.manifest.experiments[experiment]
     rows = _eligible(run, experiment)
     for other, analysis in run.summary.experiments.items():
@@ -105,7 +104,7 @@ def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
 def _alike(one: ExperimentRecord, other: ExperimentRecord) -> bool:
     """Return whether two experiments choose the same kernels: all but how they were observed is the same."""
     active = [set(x.features.active) if x.features is not None else None for x in (one, other)]
-    same = _phase(one) == _phase(other) and one.method == other.method
+    same = one.phase_kind == other.phase_kind and one.method == other.method
     return same and active[0] is not None and active[0] == active[1]
 
 
@@ -114,20 +113,16 @@ def _emulated(run: RunData, experiment: str) -> tuple[dict[int, KernelUse], list
     if run.emulated is None:
         return {}, []
     ours, theirs = run.manifest.model, run.emulated.manifest.model
-    kind = _phase(run.manifest.experiments[experiment])
+    kind = run.manifest.experiments[experiment].phase_kind
     for name, record in run.emulated.manifest.experiments.items():
         analysis = run.emulated.summary.experiments.get(name)
         on = record.features is not None and "sme2" in record.features.active
-        if analysis is not None and analysis.coverage is not None and on and _phase(record) == kind:
+        if analysis is not None and analysis.coverage is not None and on and record.phase_kind == kind:
             # Kernels depend on the dtype, which the order of operators does not tell.
             same = _of_coverage(_eligible(run, experiment), analysis.coverage) if ours.dtype == theirs.dtype else {}
             other = f"kernels with SME2 are of {theirs.stem}: another .pte with the same operators"
             return (same, [other] if ours.sha256 != theirs.sha256 else []) if same else ({}, [_OTHER_MODEL])
     return {}, [_OTHER_MODEL]
-
-
-def _phase(record: ExperimentRecord) -> str:
-    return record.phase.kind if record.phase is not None else ""
 
 
 def _eligible(run: RunData, experiment: str) -> dict[int, InstanceTime]:

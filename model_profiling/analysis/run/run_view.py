@@ -13,7 +13,7 @@ from model_profiling.analysis.run.run_forecasts import forecasts
 from model_profiling.analysis.run.summary import has_times
 from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.target import DEFAULT
-from model_profiling.analysis.timing.spans import Span, typical_execution, typical_spans
+from model_profiling.analysis.timing.spans import Span, spans, typical_execution
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run.operator_graph import OperatorGraph
@@ -48,7 +48,7 @@ class RunView(RunData):
     def timelines(self) -> dict[str, Timeline]:
         """One typical execution of each experiment that has times."""
         return {
-            name: Timeline(typical_execution(profile), typical_spans(profile))
+            name: Timeline(typical := typical_execution(profile), spans(profile, typical))
             for name, profile in self.profiles.items()
             if has_times(self.manifest, name)
         }

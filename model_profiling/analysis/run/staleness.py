@@ -77,8 +77,7 @@ def needs_analysis(directory: RunDirectory) -> bool:
 
 
 def copy_problem(directory: RunDirectory, path: Path) -> str:
-    """Return what is wrong with a report or picture that lies elsewhere; '' if it was made from the run as it is
-    now."""
+    """Return what is wrong with a report or picture elsewhere; '' if made from the run as it is now."""
     if not path.is_file():
         return f"{path} does not exist"
     found = stamps(path)

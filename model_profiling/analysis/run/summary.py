@@ -29,7 +29,6 @@ from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.analysis.timing.latency import preempted_traces
 from model_profiling.analysis.timing.profile import Profile
-from model_profiling.analysis.timing.work import Work
 from model_profiling.formats import etdump
 from model_profiling.runner.features import feature_label
 from model_profiling.runner.trace_file import read_trace
@@ -67,7 +66,7 @@ def analyse_run(
             break_down(
                 profile,
                 sources.lines(profile.instances, methods[name]),
-                _works(profile, graphs[name]),
+                works(profile.instances, [instance.kind_of.dtype for instance in profile.instances], graphs[name]),
                 metrics.experiments[name].traced_ms if name in timed else None,
                 preempted_traces(directory.samples(manifest, name), manifest.experiments[name].stops_clock),
             ),
@@ -124,8 +123,7 @@ def analyse_run(
 
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
-    """Return the graph of the .pte that ran, with an experiment's operators on it; None if there is no such file any
-    more."""
+    """Return the graph of the .pte that ran, with an experiment's operators; None without such a file."""
     method = manifest.experiments[name].method or "forward"
     return read_graph(profile.instances, model, method, _tokens(manifest, name)) if model is not None else None
 
@@ -141,25 +139,17 @@ def _depths(
 ) -> list[DepthCost]:
     """Decode at several depths: the experiments that differ from this one in nothing else."""
     record = manifest.experiments[name]
-    if record.phase is None or record.phase.kind != "decode":
+    if record.phase_kind != "decode":
         return []
     found = []
     for other, breakdown in breakdowns.items():
         its = manifest.experiments[other]
-        alike = (its.threads, its.disable_features, its.method) == (
-            record.threads,
-            record.disable_features,
-            record.method,
-        )
-        if alike and its.phase is not None and its.phase.kind == "decode":
+        alike, mine = ((r.threads, r.disable_features, r.method, r.phase_kind) for r in (its, record))
+        if alike == mine and its.phase is not None:
             kinds = layer_kinds(breakdown, graphs[other])
             attention = kinds.get("attention", 0.0) + kinds.get("cache", 0.0)
             found.append(DepthCost(its.phase.depth, attention, breakdown.execute_ms))
     return found
-
-
-def _works(profile: Profile, graph: ModelGraph | None) -> dict[int, Work]:
-    return works(profile.instances, [instance.kind_of.dtype for instance in profile.instances], graph)
 
 
 def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoofs) -> Roofline | None:
@@ -193,8 +183,7 @@ def _threads(
 
 
 def has_times(manifest: Manifest, name: str) -> bool:
-    """Return whether an experiment's traced times mean anything: emulated ones do not, nor those with a kernel
-    trace."""
+    """Return whether traced times mean anything: not if emulated, nor with a kernel trace."""
     return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
 
 

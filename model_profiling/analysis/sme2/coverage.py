@@ -236,17 +236,11 @@ def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int 
     from model_profiling.analysis.graph.graph import read_graph
 
     graph = read_graph(instances, model, method, tokens)
+    nodes = aligned_nodes(instances, model, method)
     if graph is not None and graph.flow.fixed:
         nodes = {row: step.node for row in graph.steps if (step := graph.step(row)) is not None and step.node}
-        found = {row: _node_work(node, True) for row, node in nodes.items()}
-        for row, weights in weight_formats(graph).items():
-            found.setdefault(row, _Work(None, "", False, weights))
-        return found
     unfixed = graph.flow.unfixed if graph is not None else frozenset()
-    found = {
-        place: _node_work(node, instances[place].instruction not in unfixed)
-        for place, node in aligned_nodes(instances, model, method).items()
-    }
+    found = {row: _node_work(node, instances[row].instruction not in unfixed) for row, node in nodes.items()}
     for row, weights in weight_formats(graph).items() if graph is not None else ():
         found.setdefault(row, _Work(None, "", False, weights))
     return found

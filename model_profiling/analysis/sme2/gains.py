@@ -81,8 +81,7 @@ class Switch:
     def _paired(
         self, kind: str, element: str, off: Sequence[tuple[float, ProbeResult]]
     ) -> list[tuple[float, ProbeResult, ProbeResult]]:
-        """Return probes with the features off, each with what it counts, and the same probes with them on, in
-        `element`."""
+        """Return probes with the features off, each with what it counts, and the same with them on, in `element`."""
         on = {_shape(probed): probed for probed in self.on.probes(kind, element)}
         return [(share, probed, on[_shape(probed)]) for share, probed in off if _shape(probed) in on]
 
@@ -98,15 +97,8 @@ def mean_gain(pairs: Sequence[tuple[float, ProbeResult, ProbeResult]]) -> Gain:
     gains = [(share / whole, math.log(off.best_ms / on.best_ms)) for share, off, on in pairs]
     mean = sum(share * gain for share, gain in gains)
     spread = math.sqrt(sum(share * (gain - mean) ** 2 for share, gain in gains))
-    shape = _named(pairs[0][1])
+    shape = pairs[0][1].work.size
     return Gain(math.exp(mean), math.exp(mean - spread), math.exp(mean + spread), f"as a probe of {shape} gains")
-
-
-def _named(probed: ProbeResult) -> str:
-    product = probed.work.product
-    if product is None:
-        return f"{probed.work.bytes / 1024:.0f} KiB"
-    return f"{product.m} x {product.k} by {product.k} x {product.n}"
 
 
 def predicted_ms(breakdown: Breakdown, gains: Sequence[Gain]) -> float:

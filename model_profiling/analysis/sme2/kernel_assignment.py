@@ -71,7 +71,11 @@ def assign_kernels(trace: Trace, dump: etdump.Etdump) -> KernelEvidence:
     outside: list[Calls] = []
     try:
         delegates = _delegates(dump)
-        earlier = _executions_before(invocations, len(delegates))
+        # Runs before those of the dump, such as warm-up: the dump has the last ones.
+        earlier = len(invocations) - len(delegates)
+        if earlier < 0:
+            traced = len(invocations)
+            raise _MismatchError(f"the kernel trace has {traced} delegate calls, the ETDump {len(delegates)}")
         for delegate, invocation in zip(delegates, invocations[earlier:], strict=True):
             found, rest = _assigned(delegate, invocation)
             operators += found
@@ -114,16 +118,8 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
     return [calls[call] for call in sorted(calls)]
 
 
-def _executions_before(invocations: list[_Invocation], dumped: int) -> int:
-    """Return how many runs of a delegate came before those of the dump, such as warm-up: the dump has the last ones."""
-    if len(invocations) < dumped:
-        raise _MismatchError(f"the kernel trace has {len(invocations)} delegate calls, the ETDump {dumped}")
-    return len(invocations) - dumped
-
-
 def _assigned(delegate: _Delegate, invocation: _Invocation) -> tuple[list[OperatorKernels], list[Calls]]:
-    """Return the kernels of each operator of a delegate, and the calls that came before the first and after the
-    last."""
+    """Return the kernels of each operator of a delegate, and the calls before the first and after the last."""
     reads = {told_ns: number for number, told_ns in enumerate(invocation.told_ns)}
     at, found = 0, []
     if not reads:

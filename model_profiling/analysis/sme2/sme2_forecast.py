@@ -103,8 +103,7 @@ class Forecast(msgspec.Struct, frozen=True):
 
 
 def as_programmed(breakdown: Breakdown) -> Breakdown:
-    """Return a breakdown in which operators that had to be widened to fp32 are what they are on a CPU with SME2:
-    fp16."""
+    """Return a breakdown in which operators that had to be widened to fp32 are fp16, as with SME2."""
     instances = [
         msgspec.structs.replace(entry, work=_narrowed(entry.work)) if _was_widened(entry) else entry
         for entry in breakdown.instances
@@ -120,8 +119,7 @@ def _narrowed(work: Work | None) -> Work | None:
     """Return the work of an operator that was computed in fp32, in the program's fp16: half the bytes."""
     if work is None:
         return None
-    sizes = (work.weight_bytes // 2, work.read_bytes // 2, work.written_bytes // 2)
-    weights, read, written = sizes
+    weights, read, written = (size // 2 for size in (work.weight_bytes, work.read_bytes, work.written_bytes))
     return msgspec.structs.replace(
         work, element=work.program_element, weight_bytes=weights, read_bytes=read, written_bytes=written
     )
@@ -244,8 +242,7 @@ _TIMES, _LOW, _HIGH = (operator.attrgetter(name) for name in ("times", "low", "h
 
 
 def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
-    """Return how much faster a CPU with SME2 is already without it: it computes in fp16, and multiplies int8 with
-    i8mm."""
+    """Return how much faster a CPU with SME2 is without using it: it has fp16 arithmetic and i8mm."""
     features = record.features
     if _was_widened(entry):
         return FP16_OVER_FP32

@@ -32,8 +32,7 @@ FP16_OVER_FP32 = 2.0
 
 
 def rate_dtype(work: Work | None) -> str:
-    """Return the dtype whose rate counts for an operator: its own, whatever most of the program is in; '' if not
-    known."""
+    """Return the dtype whose rate counts for an operator: its own, not the program's; '' if not known."""
     row = OF_ACTIVATIONS.get(work.element) if work is not None else None
     return row.computes_as if row is not None else ""
 

@@ -58,8 +58,7 @@ def weight_format(node: XnnpackNode) -> str:
 
 
 def portable_format(step: FlowStep, flow: DataFlow) -> str:
-    """Return the dtype of the weights of a matrix operator outside the delegate; '' if it has none or they are not
-    known."""
+    """Return the weights' dtype of a matrix operator outside the delegate; '' if none or not known."""
     from model_profiling.formats.graph_terms import base_name
 
     if base_name(step.op) not in _PORTABLE:
@@ -85,13 +84,8 @@ def weight_formats(graph: ModelGraph) -> dict[int, str]:
     return found
 
 
-def is_groupwise(weights: str) -> bool:
-    return weights.startswith("int4 in groups")
-
-
 def has_kernel(weights: str) -> bool | None:
-    """Return whether weights of this format get SME2 kernels in the ExecuTorch that was looked at; None if nobody
-    has."""
+    """Return whether weights of this format get SME2 kernels; None if nobody has looked."""
     if no_kernel(weights, delegated=False):
         return False
     return True if weights in FLOATS or weights.startswith(("int8 per channel", "int4 per channel")) else None
@@ -103,7 +97,7 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
     `version` is the ExecuTorch that this was seen in, where it was not seen in the run itself.
     """
     where = f"in ExecuTorch {version} (known, not seen in this run)" if version else "in this ExecuTorch"
-    if is_groupwise(weights):
+    if weights.startswith("int4 in groups"):
         return f"groupwise int4 has no SME2 kernel {where}; {_OTHERS}"
     if weights.startswith("int8 per tensor"):
         return f"int8 with one scale for all weights has no SME2 kernel {where}; int8 per channel has"

@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.profile import RUNTIME, Instance, Part, Profile, Where
+from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
 from model_profiling.analysis.timing.quantiles import median, quantile
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base.units import shown_ms
@@ -139,11 +139,30 @@ def break_down(
     return Breakdown(
         executions=profile.executions,
         execute_ms=whole,
-        categories=[_category(name, members, whole) for name, members in by_category.items()],
+        categories=[
+            CategoryTime(name, sum(members), sum(members) / whole if whole else 0.0, len(members))
+            for name, members in by_category.items()
+        ],
         shares_by_where={place: sum(members) / (whole or 1.0) for place, members in by_where.items()},
         operators=_operators(profile, times, whole, spreads),
         instances=[
-            _instance(instance, ms, whole, spread, (sources or {}).get(row), (works or {}).get(row), error)
+            InstanceTime(
+                name=instance.name,
+                operator=instance.operator,
+                category=instance.category,
+                kind=instance.kind_of.kind,
+                where=instance.where,
+                dtype=instance.kind_of.dtype,
+                algorithm=instance.kind_of.algorithm,
+                chain=instance.chain,
+                instruction=instance.instruction,
+                ms=ms,
+                share=ms / whole if whole else 0.0,
+                spread=spread,
+                source=(sources or {}).get(row),
+                work=(works or {}).get(row),
+                error_ms=error,
+            )
             for row, (instance, ms, spread, error) in enumerate(
                 zip(instances, times.tolist(), spreads, errors, strict=True)
             )
@@ -161,10 +180,6 @@ def _unreliable(whole: float, expected_ms: float | None, preempted: float) -> st
     if preempted > _MOST_PREEMPTED:
         return f"other processes preempted {preempted:.0%} of the traced executions"
     return ""
-
-
-def _category(name: Part, members: list[float], whole: float) -> CategoryTime:
-    return CategoryTime(name, sum(members), sum(members) / whole if whole else 0.0, len(members))
 
 
 def _operators(
@@ -205,34 +220,6 @@ def _errors(profile: Profile) -> list[float]:
     count = columns.shape[1]
     found = columns.std(axis=1, ddof=1) / count**0.5 if count > 1 else np.zeros(len(columns))
     return [ns / 1e6 for ns in found.tolist()]
-
-
-def _instance(
-    instance: Instance,
-    ms: float,
-    whole: float,
-    spread: Spread,
-    source: SourceLine | None,
-    work: Work | None,
-    error_ms: float,
-) -> InstanceTime:
-    return InstanceTime(
-        name=instance.name,
-        operator=instance.operator,
-        category=instance.category,
-        kind=instance.kind_of.kind,
-        where=instance.where,
-        dtype=instance.kind_of.dtype,
-        algorithm=instance.kind_of.algorithm,
-        chain=instance.chain,
-        instruction=instance.instruction,
-        ms=ms,
-        share=ms / whole if whole else 0.0,
-        spread=spread,
-        source=source,
-        work=work,
-        error_ms=error_ms,
-    )
 
 
 def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:

@@ -15,7 +15,6 @@ from model_profiling.analysis.timing.category_table import (
     XNNPACK_RULES,
     Category,
     Rule,
-    is_packed,
 )
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
@@ -50,10 +49,6 @@ class OperatorClass(msgspec.Struct, frozen=True):
     # Operand types joined as XNNPACK names its kernels: F32, QD8-F32-QC8W.
     dtype: str = ""
     algorithm: str = ""
-
-    @property
-    def packed(self) -> bool:
-        return is_packed(self.dtype)
 
     @property
     def known(self) -> bool:
@@ -168,8 +163,7 @@ def _as_dumped(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    """Return how a user's row is looked up. A pattern keeps its namespace: `aten::*` must not take XNNPACK's
-    operators."""
+    """Return how a user's row is looked up; in a pattern with its namespace, so that `aten::*` stays that."""
     namespace, rest = _split(name.casefold())
     return f"{namespace}::{rest}" if namespace and _is_pattern(name) else _as_dumped(name)
 

@@ -37,14 +37,12 @@ RUN_IN_FP32 = ("F32", "X32", "PF32")
 
 
 def is_packed(dtype: str) -> bool:
-    """Return whether XNNPACK's name for an operator's types has one that is packed: only there are SME and SME2
-    kernels."""
+    """Return whether XNNPACK's operator types have a packed one: only there are SME and SME2 kernels."""
     return any(part in PACKED_TYPES for part in dtype.split("-"))
 
 
 def is_custom(operator: str) -> bool:
-    """Return whether an operator is one of ExecuTorch's own for language models (`llama::custom_sdpa.out`): fused by
-    hand."""
+    """Return whether it is one of ExecuTorch's fused operators for language models (`llama::custom_sdpa.out`)."""
     return operator.startswith("llama::")
 
 

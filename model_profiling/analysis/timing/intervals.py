@@ -90,16 +90,14 @@ def log_ratio_bounds(
 
 
 def _fewer(launches: Numbers) -> Numbers:
-    """Return the same with neighbouring launches taken together where there are more than all pairs of them are
-    worth."""
+    """Return the same with neighbouring launches merged where there are too many for all pairs."""
     if launches.shape[1] <= _MOST_LAUNCHES:
         return launches
     return np.stack([part.mean(axis=1) for part in np.array_split(launches, _MOST_LAUNCHES, axis=1)], axis=1)
 
 
 def _bounds(cut: int, rows: int, pairs: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
-    """Return the outermost averages that stay when `cut - 1` are left out on either side, for all rows, some at a
-    time."""
+    """Return the outermost averages that stay when `cut - 1` are left out on either side, for all rows."""
     if cut == 0:
         return None
     low, high = np.empty(rows), np.empty(rows)
@@ -162,8 +160,7 @@ def _within_t(t: float, freedom: int) -> float:
 
 
 def mean_reach(before: Numbers, after: Numbers, paired: bool, among: int, confidence: float = 0.95) -> Numbers | None:
-    """Return how far the mean of each row of `before - after` may be off, so that all of `among` such bounds hold
-    together.
+    """Return how far the mean of each row of `before - after` may be off, so that all of `among` bounds hold.
 
     A column is a launch. None where there are too few launches to bound anything.
     """
@@ -204,8 +201,7 @@ def part_intervals(
     resolution_ns: float | Numbers = 0.0,
     confidence: float = 0.95,
 ) -> list[Interval]:
-    """Return for each part of two profiles, a row with a column per launch: `ratio`, which is shown, and bounds that
-    hold it.
+    """Return for each part (a row with a column per launch) the `ratio` that is shown, and bounds that hold it.
 
     A profile has many parts, and of bounds that hold at 95 % each some would miss: these hold all together, `among` so
     many. With too few launches there is no ratio. A clock that counts in steps of `resolution_ns` may be off by half a

@@ -131,8 +131,7 @@ def summarise(turns: list[Turn]) -> Latency:
 
 
 def _drift_percent(turns: list[Turn]) -> float:
-    """Return the median slope through all pairs of turns (Theil and Sen), over the whole run: outliers do not sway
-    it."""
+    """Return the median slope over the whole run, through all pairs of turns (Theil and Sen)."""
     medians = _turn_medians(turns)
     if len(medians) < _LEAST_TURNS:
         return 0.0
@@ -178,8 +177,7 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
 def compare(
     before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95
 ) -> Comparison:
-    """Return ratio of medians with an interval over launches: executions of one launch are not independent of each
-    other.
+    """Return the ratio of medians with an interval over launches, which alone are independent of each other.
 
     Paired means that launch n of both ran side by side, turn by turn, so that common drift cancels.
     """

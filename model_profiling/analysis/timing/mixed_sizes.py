@@ -22,9 +22,9 @@ _TIMED_NS = 2000.0
 
 
 def split_sizes(profile: Profile) -> list[Profile]:
-    """Return the executions of each size, those that took longest first; the profile as it is where there is one
-    size."""
-    if profile.executions < 2 or not _keeps_a_cache(profile):
+    """Return the executions of each size, longest in all first; the profile itself where there is one size."""
+    keeps_a_cache = any(word in instance.operator for instance in profile.instances for word in _CACHES)
+    if profile.executions < 2 or not keeps_a_cache:
         return [profile]
     scale = _scale(profile)
     order = np.argsort(-scale, kind="stable")
@@ -46,10 +46,6 @@ def describe_sizes(parts: list[Profile]) -> str:
 
 def _middle(rows: Nanoseconds) -> Nanoseconds:
     return median(np.sort(rows, axis=1))
-
-
-def _keeps_a_cache(profile: Profile) -> bool:
-    return any(word in instance.operator for instance in profile.instances for word in _CACHES)
 
 
 def _operators(profile: Profile) -> npt.NDArray[np.bool_]:

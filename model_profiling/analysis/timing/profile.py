@@ -94,8 +94,7 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
         return Profile(self.instances, self.times * 0, self.starts * 0, self.execute * 0, self.launch)
 
     def with_launches(self, launches: dict[int, int]) -> "Profile":
-        """Return the same profile with executions assigned to launches, in order; what a launch has too many is its
-        warm-up.
+        """Return the profile with executions assigned to launches, in order; what one has too many is its warm-up.
 
         Only the dump of a runner that is not the kit's still holds warm-up executions.
         """
@@ -141,8 +140,7 @@ def _lower_median(rows: Nanoseconds) -> Nanoseconds:
 
 
 def profiles(dump: etdump.Etdump, table: CategoryTable, nesting: etdump.Nesting | None = None) -> list[Profile]:
-    """Return one profile per method of the dump (told apart by their operators), the one that took longest in all
-    first."""
+    """Return one profile per method of the dump (told apart by operators), the longest in all first."""
     nesting = nesting or etdump.nest(dump)
     if len(nesting) == 0:
         raise InputError(f"{dump.path} contains no execution", "Run the model at least once with the tracer attached.")

@@ -28,10 +28,6 @@ def typical_execution(profile: Profile) -> int:
     return int(np.argmin(np.abs(profile.execute - np.median(profile.execute))))
 
 
-def typical_spans(profile: Profile) -> list[Span]:
-    return spans(profile, typical_execution(profile))
-
-
 def spans(profile: Profile, execution: int) -> list[Span]:
     """Return all spans of one execution by start, parents first.
 

@@ -46,6 +46,14 @@ class Work(msgspec.Struct, frozen=True):
         return self.weight_bytes + self.read_bytes + self.written_bytes
 
     @property
+    def size(self) -> str:
+        """`16 KiB`, or `8 x 64 by 64 x 32` of a matrix product."""
+        product = self.product
+        if product is None:
+            return f"{self.bytes / 1024:.0f} KiB"
+        return f"{product.m} x {product.k} by {product.k} x {product.n}"
+
+    @property
     def elements(self) -> float:
         """The numbers that are read and written, weights left out; those of another type are counted by their size."""
         return 8 * (self.read_bytes + self.written_bytes) / BITS.get(self.element, 8)

@@ -16,7 +16,7 @@ from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.rewrites.graph import is_mutable
 from model_profiling.export.samples import npy_bytes
 
-_LARGEST_HALF = torch.finfo(torch.float16).max
+LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def rounded(layer: TappedLayer, values: torch.Tensor) -> torch.Tensor:
@@ -27,7 +27,7 @@ def rounded(layer: TappedLayer, values: torch.Tensor) -> torch.Tensor:
         return (steps - scale.zero_point) * scale.scale
     # What does not fit is the error of who gives it, not of who reads it.
     half = layer.dtype == torch.float16
-    return values.clamp(-_LARGEST_HALF, _LARGEST_HALF).to(torch.float16).to(torch.float32) if half else values
+    return values.clamp(-LARGEST_HALF, LARGEST_HALF).to(torch.float16).to(torch.float32) if half else values
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,13 @@ from model_profiling.base import files
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.command import typed
 from model_profiling.export.kept_layers import is_kept
+from model_profiling.export.numerics.clean_inputs import LARGEST_HALF
 from model_profiling.export.numerics.eager_layers import EagerLayers
 from model_profiling.export.numerics.layer_values import TensorStore, execute, finite_range, gap
 from model_profiling.export.numerics.tapped_runs import LayerValues
 from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.platforms.base import Platform
-
-_LARGEST_HALF = torch.finfo(torch.float16).max
 
 
 def compare_layers(
@@ -97,7 +96,7 @@ def _saturated(layer: TappedLayer, values: torch.Tensor, dtype: torch.dtype) -> 
         steps = values / scale.scale + scale.zero_point
         outside = (steps < scale.low - 0.5) | (steps > scale.high + 0.5)
     elif dtype == torch.float16:
-        outside = values.abs() > _LARGEST_HALF
+        outside = values.abs() > LARGEST_HALF
     else:
         return None
     return float(outside.to(torch.float64).mean()) if outside.numel() else None
@@ -150,7 +149,7 @@ def _to_keep(layer: TappedLayer, work: EagerLayers) -> list[str]:
     while waiting:
         each = waiting.pop()
         low, high = finite_range(work.reference.get(each.reference))
-        if each.scale is not None or max(abs(low or 0.0), abs(high or 0.0)) <= _LARGEST_HALF:
+        if each.scale is not None or max(abs(low or 0.0), abs(high or 0.0)) <= LARGEST_HALF:
             continue
         for reader in each.readers:
             if reader in by_name and reader not in seen:

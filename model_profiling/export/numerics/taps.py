@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.delegation import short_path
+from model_profiling.export.delegation import node_line
 from model_profiling.export.kept_layers import NORMS, follows
 from model_profiling.export.lowering import emit, lower
 from model_profiling.export.rewrites.graph import base, replace_uses
-from model_profiling.formats.etrecord.source import frame
 
 # These move values and change none; a quantized concatenation may change the scale.
 _MOVES = frozenset(
@@ -209,7 +208,7 @@ def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
         str(_producer(head).target),
         path,
         kind,
-        source_of(head),
+        node_line(head),
         shape,
         tuple(base(each) for each in chain[1:]),
         head.name,
@@ -264,8 +263,3 @@ def module_of(node: torch.fx.Node) -> tuple[str, str]:
         if not name.startswith("torch.export."):
             return str(path), name.rpartition(".")[2]
     return "", ""
-
-
-def source_of(node: torch.fx.Node) -> str:
-    file, line, _ = frame(node.meta.get("stack_trace") or "")
-    return f"{short_path(file)}:{line}" if file else ""

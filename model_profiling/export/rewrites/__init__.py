@@ -2,7 +2,8 @@
 
 base/rewrites.py is their table. Each is a module of this folder, named as the rewrite is, with two functions:
 `find(program)` returns the nodes that it would change and leaves the program as it is, so that every export can record
-which rewrites are worth trying; `apply(program)` changes them and return how many there were.
+which rewrites are worth trying; `write(program, node)` returns what stands in the place of one. A module that changes
+more than such nodes has `apply(program)` instead, which returns how many there were.
 """
 
 import importlib
@@ -12,8 +13,8 @@ from typing import Any
 import torch
 
 from model_profiling.base.rewrites import REWRITES
-from model_profiling.export.delegation import short_path
-from model_profiling.formats.etrecord.source import frame
+from model_profiling.export.delegation import node_line
+from model_profiling.export.rewrites.graph import replace_each
 
 
 def rewrite_module(name: str) -> Any:
@@ -23,15 +24,12 @@ def rewrite_module(name: str) -> Any:
 
 def apply(name: str, program: torch.export.ExportedProgram) -> int:
     """Do one rewrite to a program; return how many places changed."""
-    changed: int = rewrite_module(name).apply(program)
-    return changed
+    module = rewrite_module(name)
+    if hasattr(module, "apply"):
+        return int(module.apply(program))
+    return replace_each(program, module.find(program), module.write)
 
 
 def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
     """Return where each rewrite would change a program: a line of the model (`path:line`, '' if unknown) per place."""
-    return {name: [_line(node) for node in rewrite_module(name).find(program)] for name in names}
-
-
-def _line(node: Any) -> str:
-    file, line, _ = frame(node.meta.get("stack_trace") or "")
-    return f"{short_path(file)}:{line}" if file else ""
+    return {name: [node_line(node) for node in rewrite_module(name).find(program)] for name in names}

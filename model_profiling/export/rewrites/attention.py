@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, known_value, number, replace_each, step
+from model_profiling.export.rewrites.graph import arguments, calls, constant, known_value, number, step
 
 aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
@@ -26,12 +26,8 @@ def find(program: ExportedProgram) -> list[Any]:
     return attention + [node for node in calls(program, *PRODUCTS) if _product_fits(program, node)]
 
 
-def apply(program: ExportedProgram) -> int:
-    """Write each as batches of matrix products; return how many there were."""
-    return replace_each(program, find(program), _as_products)
-
-
-def _as_products(program: ExportedProgram, node: Any) -> Any:
+def write(program: ExportedProgram, node: Any) -> Any:
+    """Write each as batches of matrix products."""
     return _attention(program, node) if node.target is ATTENTION else _product(program, node)
 
 
@@ -75,13 +71,8 @@ def _reshaped(program: ExportedProgram, node: Any, tensor: Any, shape: list[int]
     return tensor if _shape(tensor) == shape else step(program, node, aten.reshape.default, tensor, shape)
 
 
-def _arguments(node: Any) -> dict[str, Any]:
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-    return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
-
-
 def _attention_fits(program: ExportedProgram, node: Any) -> bool:
-    given = _arguments(node)
+    given = arguments(node)
     query, key, value = given["query"], given["key"], given["value"]
     if given.get("dropout_p") or not _alike(query, key, value) or len(_shape(query)) < 3:
         return False
@@ -96,7 +87,7 @@ def _attention_fits(program: ExportedProgram, node: Any) -> bool:
 
 def _mask(program: ExportedProgram, node: Any) -> torch.Tensor | None:
     """Return what is added to the scores; None if it is not constant, or if a row allows nothing (softmax not 0)."""
-    given, dtype = _arguments(node), node.meta["val"].dtype
+    given, dtype = arguments(node), node.meta["val"].dtype
     queries, keys = _shape(given["query"])[-2], _shape(given["key"])[-2]
     mask = torch.ones(queries, keys, dtype=torch.bool).tril()
     if given.get("attn_mask") is not None:
@@ -111,7 +102,7 @@ def _mask(program: ExportedProgram, node: Any) -> torch.Tensor | None:
 
 
 def _attention(program: ExportedProgram, node: Any) -> Any:
-    given = _arguments(node)
+    given = arguments(node)
     query, key, value = given["query"], given["key"], given["value"]
     scale = given.get("scale")
     scale = 1 / math.sqrt(_shape(query)[-1]) if scale is None else scale

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
+from model_profiling.export.rewrites.graph import in_half_precision, step
 
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
@@ -22,12 +22,8 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
     return in_half_precision(program, aten.gelu.default)
 
 
-def apply(program: torch.export.ExportedProgram) -> int:
-    """Replace each by its tanh form; return how many there were."""
-    return replace_each(program, find(program), _with_sigmoid)
-
-
-def _with_sigmoid(program: torch.export.ExportedProgram, node: Any) -> Any:
+def write(program: torch.export.ExportedProgram, node: Any) -> Any:
+    """Replace each by its tanh form."""
     x = node.args[0]
     square = step(program, node, aten.mul.Tensor, x, x)
     slope = step(program, node, aten.add.Tensor, step(program, node, aten.mul.Tensor, square, _CUBIC), _LINEAR)

@@ -61,6 +61,12 @@ def rename_outputs(program: torch.export.ExportedProgram, old: Any, new: Any) ->
             spec.arg.name = new.name
 
 
+def recompute(node: torch.fx.Node) -> None:
+    """Compute a node's shape and dtype again from its inputs."""
+    args, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+    node.meta["val"] = node.target(*args, **keywords)
+
+
 def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: Any) -> Any:
     """Return a new operator that stands at the same line of the model as `like`."""
     made = program.graph.call_function(target, args)

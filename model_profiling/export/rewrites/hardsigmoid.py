@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
+from model_profiling.export.rewrites.graph import in_half_precision, step
 
 aten = torch.ops.aten
 
@@ -14,12 +14,8 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
     return in_half_precision(program, aten.hardsigmoid.default, aten.hardsigmoid_.default)
 
 
-def apply(program: torch.export.ExportedProgram) -> int:
-    """Write x / 6 + 1/2, cut off at 0 and 1, for each of them; return how many there were."""
-    return replace_each(program, find(program), _clamped_line)
-
-
-def _clamped_line(program: torch.export.ExportedProgram, node: Any) -> Any:
+def write(program: torch.export.ExportedProgram, node: Any) -> Any:
+    """Write x / 6 + 1/2, cut off at 0 and 1, for each of them."""
     sloped = step(program, node, aten.mul.Tensor, node.args[0], 1 / 6)
     shifted = step(program, node, aten.add.Tensor, sloped, 0.5)
     return step(program, node, aten.hardtanh.default, shifted, 0.0, 1.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import replace_each, step
+from model_profiling.export.rewrites.graph import step
 
 aten = torch.ops.aten
 
@@ -30,12 +30,8 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
     return found
 
 
-def apply(program: torch.export.ExportedProgram) -> int:
-    """Compute each by a mean that keeps its dimensions; return how many changed."""
-    return replace_each(program, find(program), _kept_mean)
-
-
-def _kept_mean(program: torch.export.ExportedProgram, node: Any) -> Any:
+def write(program: torch.export.ExportedProgram, node: Any) -> Any:
+    """Compute each by a mean that keeps its dimensions."""
     height, width = node.args[0].meta["val"].shape[2:]
     result = step(program, node, aten.mean.dim, node.args[0], [2, 3], True)
     if node.target is aten.sum.dim_IntList:

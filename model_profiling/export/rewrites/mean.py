@@ -12,7 +12,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import row_average
-from model_profiling.export.rewrites.graph import calls, constant, replace_each, step
+from model_profiling.export.rewrites.graph import calls, constant, step
 
 aten = torch.ops.aten
 
@@ -22,12 +22,8 @@ def find(program: ExportedProgram) -> list[Any]:
     return [node for node in calls(program, aten.mean.dim, aten.sum.dim_IntList) if _fits(node)]
 
 
-def apply(program: ExportedProgram) -> int:
-    """Write each as a product; return how many there were."""
-    return replace_each(program, find(program), _product)
-
-
-def _product(program: ExportedProgram, node: Any) -> Any:
+def write(program: ExportedProgram, node: Any) -> Any:
+    """Write each as a product."""
     source, axes = node.args[0], _axes(node)
     shape = list(source.meta["val"].shape)
     length = math.prod(shape[axis] for axis in axes)

@@ -19,7 +19,7 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.averages import pooled_average, row_average
-from model_profiling.export.rewrites.graph import arguments, calls, constant, number, replace_each, step
+from model_profiling.export.rewrites.graph import arguments, calls, constant, number, step
 
 aten = torch.ops.aten
 ROWS = (aten.layer_norm.default, aten.rms_norm.default)
@@ -43,17 +43,8 @@ def wrong_in_half(program: ExportedProgram) -> list[Any]:
     return [node for node in half if math.prod(node.args[1]) >= WRONG_FROM]
 
 
-def apply(program: ExportedProgram) -> int:
-    """Write each as its parts; return how many there were."""
-    return write_as_parts(program, find(program))
-
-
-def write_as_parts(program: ExportedProgram, found: list[Any]) -> int:
-    """Write these norms as their parts; return how many there are."""
-    return replace_each(program, found, _parts)
-
-
-def _parts(program: ExportedProgram, node: Any) -> Any:
+def write(program: ExportedProgram, node: Any) -> Any:
+    """Write a norm as its parts."""
     return _rows(program, node) if node.target in ROWS else _image(program, node)
 
 

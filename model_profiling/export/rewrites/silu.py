@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import in_half_precision, replace_each, step
+from model_profiling.export.rewrites.graph import in_half_precision, step
 
 aten = torch.ops.aten
 
@@ -20,12 +20,8 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
     return in_half_precision(program, aten.silu.default, aten.silu_.default, aten.glu.default)
 
 
-def apply(program: torch.export.ExportedProgram) -> int:
-    """Write x * sigmoid(x) for every SiLU, and a * sigmoid(b) for every GLU; return how many there were."""
-    return replace_each(program, find(program), _gated)
-
-
-def _gated(program: torch.export.ExportedProgram, node: Any) -> Any:
+def write(program: torch.export.ExportedProgram, node: Any) -> Any:
+    """Write x * sigmoid(x) for every SiLU, and a * sigmoid(b) for every GLU."""
     x, gated = _halves(program, node) if node.target is aten.glu.default else (node.args[0], node.args[0])
     return step(program, node, aten.mul.Tensor, x, step(program, node, aten.sigmoid.default, gated))
 

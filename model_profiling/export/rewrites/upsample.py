@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, replace_each, step
+from model_profiling.export.rewrites.graph import calls, constant, step
 from model_profiling.export.rewrites.resize import NEAREST, as_products, resizes
 
 aten = torch.ops.aten
@@ -28,12 +28,8 @@ def find(program: ExportedProgram) -> list[Any]:
     return whole + [node for node in resizes(program) if node not in whole]
 
 
-def apply(program: ExportedProgram) -> int:
-    """Replace each by operators that XNNPACK takes; return how many there were."""
-    return replace_each(program, find(program), _resized)
-
-
-def _resized(program: ExportedProgram, node: Any) -> Any:
+def write(program: ExportedProgram, node: Any) -> Any:
+    """Replace each by operators that XNNPACK takes."""
     if node.target not in NEAREST or not _repeats(node):
         return as_products(program, node)
     width = _group(node.args[0].meta["val"].shape[1])

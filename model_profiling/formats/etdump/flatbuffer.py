@@ -33,9 +33,6 @@ class EtdumpError(InputError):
             f"{path} is not a readable ETDump: {problem}{where}",
             hint or "Run the model again to write it again; if it was copied from a device, copy it again.",
         )
-        self.path = path
-        self.problem = problem
-        self.offset = offset
 
 
 class Words:

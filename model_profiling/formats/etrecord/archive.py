@@ -34,8 +34,6 @@ class EtrecordError(InputError):
             f"{path} is not a readable ETRecord: {problem}",
             hint or "Export the model again; if the file was copied, copy it again.",
         )
-        self.path = path
-        self.problem = problem
 
 
 class Archive:

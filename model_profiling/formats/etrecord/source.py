@@ -51,8 +51,7 @@ def source_node(
 
 
 def origin(from_node: str) -> str:
-    """Return the target at the end of torch.export's record of what a node was made from: each step holds the one
-    before."""
+    """Return the target at the end of torch.export's nested record of what a node was made from."""
     targets = _ORIGIN.findall(from_node)
     return operator(targets[-1]) if targets else ""
 

@@ -32,8 +32,7 @@ def inputs_to_nhwc(flow: DataFlow) -> dict[int, list[int]]:
 
 
 def outputs_to_nchw(flow: DataFlow) -> dict[int, int]:
-    """Return the 4-D outputs that are turned to NCHW last, for nobody but the caller: for each its place and the
-    step."""
+    """Return the 4-D outputs that are turned to NCHW last, for the caller alone: each one's place and step."""
     found = {}
     for place, result in enumerate(flow.results):
         position = _last_maker(flow, result) if result is not None and result.dtype in FLOATS else None
@@ -55,8 +54,7 @@ def changed_outputs(flow: DataFlow) -> set[int]:
 
 
 def changes_layout(flow: DataFlow, position: int) -> bool:
-    """Return whether a step writes its values in another order (or, portable, in another dtype) and does nothing
-    else."""
+    """Return whether a step only writes its values in another order (or, portable, in another dtype)."""
     step = flow.steps[position]
     return bool(step.permutation) or step.op in _PORTABLE_CHANGES
 
@@ -82,8 +80,7 @@ def _entering(flow: DataFlow) -> dict[int, tuple[FlowTensor, list[int]]]:
 
 
 def _last_maker(flow: DataFlow, result: FlowTensor) -> int | None:
-    """Return the step that made an output, before a quantized model's last conversion; None if another step reads it
-    too."""
+    """Return the step that made an output, before a last conversion; None if another step reads it too."""
     position, reader = result.source, -1
     while position >= 0:
         alone = flow.readers(position) == ((reader,) if reader >= 0 else ())

@@ -56,8 +56,7 @@ _Both = tuple[_Work, _Work]
 
 
 def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
-    """Return the dtype of a program, of some of its methods if they are named; a file that cannot be read is an
-    error."""
+    """Return the dtype of a program, or of its named methods; a file that cannot be read is an error."""
     known = _by_method(path)
     named = [known[name] for name in methods if name in known]
     delegated, other = _Work(), _Work()
@@ -89,7 +88,8 @@ def _delegated(program: Program, method: Method) -> _Work:
             dtype = node_dtype(node)
             if dtype and node.op != "Convert":
                 found.products[dtype] += node.multiply_accumulates
-                found.bytes[dtype] += sum(prod(v.shape) * _element_bytes(v.dtype) for v in _tensors(node))
+                sized = [(OF_ACTIVATIONS[v.dtype], v) for v in _tensors(node) if v.dtype in OF_ACTIVATIONS]
+                found.bytes[dtype] += sum(prod(v.shape) * row.element_bytes for row, v in sized)
     return found
 
 
@@ -101,10 +101,6 @@ def node_dtype(node: XnnpackNode) -> str:
             return OF_WEIGHTS[value.dtype].name
     row = next((OF_ACTIVATIONS.get(value.dtype) for value in _tensors(node) if not value.constant), None)
     return row.name if row is not None else ""
-
-
-def _element_bytes(datatype: str) -> int:
-    return OF_ACTIVATIONS[datatype].element_bytes if datatype in OF_ACTIVATIONS else 0
 
 
 def _tensors(node: XnnpackNode) -> tuple[xnnpack_graph.XnnpackValue, ...]:

@@ -49,9 +49,6 @@ class PteError(InputError):
             f"{path} is not a readable .pte: {problem}{where}",
             hint or "Export the model again; if the file was copied, copy it again.",
         )
-        self.path = path
-        self.problem = problem
-        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,11 +152,6 @@ class _Blobs:
     segments: tuple[tuple[int, int], ...]
 
 
-def read(path: Path) -> Program:
-    """Return the program of a .pte, without the weights that follow it; read again only if the file has changed."""
-    return _remembered(path)
-
-
 def parse(path: Path) -> Program:
     """Read the program of a .pte from its file."""
     data, base, size = _load(path)
@@ -170,7 +162,8 @@ def parse(path: Path) -> Program:
     return Program(path, root.u32(0), methods, _constant_bytes(root, blobs), _named_bytes(root, blobs))
 
 
-_remembered = FileMemo(parse)
+# The program of a .pte, without the weights that follow it; read again only if the file has changed.
+read = FileMemo(parse)
 
 
 def _load(path: Path) -> tuple[bytes, int, int]:
@@ -265,7 +258,8 @@ def _method(plan: FlatTable, blobs: _Blobs) -> Method:
     for number in (*takes, *returns, *(number for step in instructions for number in step.arguments)):
         if not 0 <= number < len(values):
             raise plan.buffer.fail(f"value {number} of {len(values)} is used", plan.at)
-    inputs, outputs = (tuple(_as_tensor(values[number]) for number in some) for some in (takes, returns))
+    tensors = [value if isinstance(value, TensorSpec) else None for value in values]
+    inputs, outputs = (tuple(tensors[number] for number in some) for some in (takes, returns))
     name = plan.string(0, "the method's name")
     return Method(name, instructions, delegates, inputs, outputs, values, takes, returns, _planned(plan))
 
@@ -319,10 +313,6 @@ def _value(entry: FlatTable) -> Value:
     if kind == _INT_LIST:
         return value.i64s(0, "integers")
     return _tensor(value) if kind == _TENSOR else value.i32s(0, "tensors")
-
-
-def _as_tensor(value: Value) -> TensorSpec | None:
-    return value if isinstance(value, TensorSpec) else None
 
 
 def _tensor(tensor: FlatTable) -> TensorSpec:

@@ -77,7 +77,7 @@ def sequence_program(program: Program) -> SequenceProgram | None:
 
 
 def _reader(method: Method) -> TokenMethod | None:
-    if len(method.inputs) != 2 or not _stateful(method):
+    if len(method.inputs) != 2 or not _caches(method):
         return None
     ids, where = method.inputs
     if ids is None or where is None or ids.dtype not in _WHOLE or where.dtype not in _WHOLE:
@@ -87,10 +87,6 @@ def _reader(method: Method) -> TokenMethod | None:
     if where.sizes and where.sizes[0] not in (1, ids.sizes[1]):
         return None
     return TokenMethod(method.name, ids.sizes[1], ids.dynamic)
-
-
-def _stateful(method: Method) -> bool:
-    return bool(_caches(method))
 
 
 def cache_bytes(method: Method) -> int:

@@ -163,8 +163,7 @@ def graphs(program: Program, method: Method) -> dict[int, XnnpackGraph]:
 
 
 def constant_bytes(program: Program, delegate: Delegate) -> int | None:
-    """Return the bytes of constants behind a delegate's graph; None for a blob from before there was a header to say
-    so."""
+    """Return the bytes of constants behind a delegate's graph; None for an old blob without a header."""
     head = _head(program, delegate)
     if head[4:8] != b"XH00":
         return None
