@@ -20,7 +20,7 @@ from model_profiling.export.delegation import LoweredNode, portable_nodes, short
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
 from model_profiling.export.preparation import Prepared, prepare, quantize
-from model_profiling.export.publish import write_program
+from model_profiling.export.program_files import write_program
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages

@@ -21,7 +21,7 @@ from model_profiling.export.command import arguments, typed
 from model_profiling.export.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lowering import LoweredProgram, emit, lower, lowering_of
 from model_profiling.export.preparation import prepare, quantize
-from model_profiling.export.publish import write_program, write_samples
+from model_profiling.export.program_files import write_program, write_samples
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
 from model_profiling.export.verification import Failure, VerificationOutcome, execute_program

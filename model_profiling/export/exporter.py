@@ -26,14 +26,8 @@ from model_profiling.export.dtype_cost import remark
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lowering import LoweredProgram
 from model_profiling.export.preparation import Prepared, prepare, quantize
-from model_profiling.export.publish import (
-    publish,
-    refuse_unwritable,
-    staging,
-    writable,
-    write_program,
-    write_samples,
-)
+from model_profiling.export.program_files import write_program, write_samples
+from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult

@@ -1,4 +1,4 @@
-"""Write the files of an export, and put them in place: all of them, or none and the older ones stay."""
+"""Put the files of an export in place: all of them, or none and the older ones stay."""
 
 import contextlib
 import errno
@@ -11,8 +11,6 @@ from typing import Any
 
 from model_profiling.base import files
 from model_profiling.base.errors import SetupError
-from model_profiling.export import samples
-from model_profiling.export.preparation import Prepared
 from model_profiling.store.artifacts import ExportPaths
 
 STAGING = ".export-"
@@ -31,20 +29,6 @@ def staging(directory: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def write_program(program: Any, paths: ExportPaths) -> None:
-    """Write the .pte, and the ETRecord beside it."""
-    files.write_bytes(paths.pte, program.buffer)
-    program.get_etrecord().save(str(paths.etrecord))
-
-
-def write_samples(prepared: Prepared, paths: ExportPaths) -> None:
-    """Write the inputs of the model and what it answers to them."""
-    paths.inputs.mkdir()
-    paths.expected.mkdir()
-    for index, tensor in enumerate(prepared.inputs):
-        files.write_bytes(paths.inputs / f"input_{index}.npy", samples.npy_bytes(tensor))
-    for index, tensor in enumerate(prepared.outputs):
-        files.write_bytes(paths.expected / f"output_{index}.npy", samples.npy_bytes(tensor))
 
 
 def publish(staged: Path, directory: Path, names: list[str]) -> None:
