@@ -18,7 +18,7 @@ from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
     from model_profiling.analysis.movement.layout_reasons import LayoutReasons, MoveGroup
-    from model_profiling.export.delegation_preview import DelegationPreview
+    from model_profiling.export.lower.delegation_preview import DelegationPreview
 
 HELP = "show which operators of a model will be delegated, and which transposes and copies it needs, and why"
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         from model_profiling.export.quiet import kept_off_terminal
 
         with kept_off_terminal(request.loud):
-            from model_profiling.export.delegation_preview import preview
+            from model_profiling.export.lower.delegation_preview import preview
         found = preview(request, announce)
     if args.json:
         say_json(

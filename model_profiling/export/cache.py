@@ -23,9 +23,9 @@ from model_profiling.base.cache import make_way
 from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.on_progress import say_note
+from model_profiling.export.check.verification import execute_program
 from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.export.verification import execute_program
 from model_profiling.models import registered_models
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 

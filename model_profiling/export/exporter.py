@@ -17,24 +17,24 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export import samples
 from model_profiling.export.cache import write_stamp
-from model_profiling.export.capture_and_lower import lower_prepared
-from model_profiling.export.delegation import LoweredNode, shorten_source
-from model_profiling.export.diagnosis import does_not_run
-from model_profiling.export.dtype_cost import remark
+from model_profiling.export.check.diagnosis import does_not_run
+from model_profiling.export.check.in_process import not_comparable
+from model_profiling.export.check.verification import NOT_ASKED, execute_program, uncompared, unverified
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lowering import LoweredProgram
-from model_profiling.export.preparation import Prepared, prepare, quantize
+from model_profiling.export.lower.capture_and_lower import lower_prepared
+from model_profiling.export.lower.delegation import LoweredNode, shorten_source
+from model_profiling.export.lower.lowering import LoweredProgram
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.dtype_cost import remark
+from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
+from model_profiling.export.prepare.sequences import Sequence, find_sequence
 from model_profiling.export.program_files import write_program, write_samples
 from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
-from model_profiling.export.sequences import Sequence, find_sequence
 from model_profiling.export.stages import Announce, Stages
-from model_profiling.export.verification import NOT_ASKED, execute_program, uncompared, unverified
-from model_profiling.export.verify import not_comparable
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.loading import LoadedModel, load_model

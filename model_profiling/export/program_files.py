@@ -3,8 +3,8 @@
 from typing import Any
 
 from model_profiling.base import files
-from model_profiling.export import samples
-from model_profiling.export.preparation import Prepared
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.preparation import Prepared
 from model_profiling.store.artifacts import ExportPaths
 
 

@@ -7,11 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from model_profiling.base import files
 from model_profiling.base.errors import SetupError
-from model_profiling.store.artifacts import ExportPaths
 
 STAGING = ".export-"
 
@@ -27,8 +24,6 @@ def staging(directory: Path) -> Iterator[Path]:
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)
-
-
 
 
 def publish(staged: Path, directory: Path, names: list[str]) -> None:

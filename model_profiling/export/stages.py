@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from model_profiling.base.errors import KitError
-from model_profiling.export.failure import stage_failed
+from model_profiling.export.check.failure import stage_failed
 
 Announce = Callable[[str], None]
 

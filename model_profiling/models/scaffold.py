@@ -83,7 +83,7 @@ pytest.importorskip("executorch.exir")
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_{name}_exports_and_runs(dtype: str, tmp_path: Path) -> None:
     from model_profiling.export.exporter import ExportRequest, export
-    from model_profiling.export.verify import verify
+    from model_profiling.export.check.in_process import verify
 
     verify(export(ExportRequest("{name}", tmp_path, dtype{target})))
 '''

@@ -9,8 +9,8 @@ pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, MoveGroup
 from model_profiling.cli.check import layout_lines
-from model_profiling.export.delegation_preview import DelegationPreview, preview
 from model_profiling.export.exporter import ExportRequest
+from model_profiling.export.lower.delegation_preview import DelegationPreview, preview
 from tests.conftest import ROOT
 
 NETS = ROOT / "tests" / "helpers" / "layout_nets.py"

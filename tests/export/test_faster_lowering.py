@@ -11,9 +11,9 @@ pytest.importorskip("executorch.exir")
 import torch
 from torch.fx import GraphModule, symbolic_trace
 
-from model_profiling.export import lowering
-from model_profiling.export.faster_lowering import faster_lowering
-from model_profiling.export.unchanged_graphs import skip_unchanged_graphs
+from model_profiling.export.lower import lowering
+from model_profiling.export.lower.faster_lowering import faster_lowering
+from model_profiling.export.lower.unchanged_graphs import skip_unchanged_graphs
 from tests.helpers import kernel_networks
 
 

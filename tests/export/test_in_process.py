@@ -27,10 +27,10 @@ torch = pytest.importorskip("torch")
 
 from model_profiling.base.errors import InputError
 from model_profiling.export import cache, host
+from model_profiling.export.check.in_process import verify
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.quiet import kept_off_terminal
-from model_profiling.export.verify import verify
 from model_profiling.models.own_copy import own_copy
 from tests.conftest import ROOT
 

@@ -17,9 +17,9 @@ from model_profiling.analysis.accuracy.agreement import agreement_of, expected_o
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
 from model_profiling.cli.export import as_text
+from model_profiling.export.check.in_process import verify
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportResult
-from model_profiling.export.verify import verify
 from model_profiling.formats import pte
 from model_profiling.formats.pte.borders import changed_inputs, changes_layout, outputs_to_nchw
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow

@@ -15,12 +15,12 @@ torch = pytest.importorskip("torch")
 import sme2_kit
 from model_profiling.base.errors import InputError
 from model_profiling.export.cache import describe
-from model_profiling.export.calibration import calibration_calls
+from model_profiling.export.check.in_process import verify
 from model_profiling.export.command import typed
-from model_profiling.export.kept_layers import keep_in_fp32, kept_nodes
-from model_profiling.export.quantization import quantized_graph
+from model_profiling.export.prepare.calibration import calibration_calls
+from model_profiling.export.prepare.kept_layers import keep_in_fp32, kept_nodes
+from model_profiling.export.prepare.quantization import quantized_graph
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.verify import verify
 from model_profiling.formats import pte
 from model_profiling.formats.pte.xnnpack_graph import graphs
 from tests.helpers.lossy_networks import FUNCTIONAL, NETWORKS, drawn, network

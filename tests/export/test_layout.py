@@ -17,10 +17,10 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from model_profiling.export.check.in_process import verify
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.rewrites import layout
 from model_profiling.export.rewrites.layout.order import Layout, transposition
-from model_profiling.export.verify import verify
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.formats.pte.program import read
 from tests.helpers.random_layouts import random_network
@@ -87,7 +87,7 @@ def lowered(network: Any, inputs: tuple[Any, ...], rewrite: bool) -> tuple[DataF
     """The steps of the program that ExecuTorch makes, and what it answers."""
     from executorch.runtime import Runtime
 
-    from model_profiling.export.lowering import emit, lower
+    from model_profiling.export.lower.lowering import emit, lower
 
     program = torch.export.export(network, inputs)
     if rewrite:

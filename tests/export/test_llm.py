@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.base.errors import InputError
+from model_profiling.export.check.in_process import run_program, verify
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.llm_passes import has_llm_operators, remove_inverse_transposes
-from model_profiling.export.lowering import capture
-from model_profiling.export.preparation import prepare, quantize
-from model_profiling.export.quantization import quantized_graph
+from model_profiling.export.lower.llm_passes import has_llm_operators, remove_inverse_transposes
+from model_profiling.export.lower.lowering import capture
+from model_profiling.export.prepare.preparation import prepare, quantize
+from model_profiling.export.prepare.quantization import quantized_graph
+from model_profiling.export.prepare.sequences import find_sequence
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.sequences import find_sequence
-from model_profiling.export.verify import run_program, verify
 from model_profiling.formats.pte.sequence import SequenceProgram, TokenMethod
 from model_profiling.models.loading import LoadedModel, LoadOptions, load_model
 from model_profiling.models.state import changed_buffers, restored_state

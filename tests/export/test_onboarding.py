@@ -272,7 +272,7 @@ def test_check_says_what_stays_out_and_where_before_an_export(tmp_path: Path) ->
 
 
 def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
-    from model_profiling.export.delegation_preview import preview
+    from model_profiling.export.lower.delegation_preview import preview
 
     request = ExportRequest("toy_cnn", tmp_path)
     predicted = preview(request, lambda stage: None).delegation

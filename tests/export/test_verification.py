@@ -17,12 +17,12 @@ from torch.nn import functional
 
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.files import read_json
-from model_profiling.export import preparation
 from model_profiling.export.cache import cached
-from model_profiling.export.delegation_preview import preview
+from model_profiling.export.check.in_process import run_program, verify
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.verify import run_program, verify
+from model_profiling.export.lower.delegation_preview import preview
+from model_profiling.export.prepare import preparation
 from model_profiling.runner.build import build_runner
 from model_profiling.store.artifacts import ExportMeta
 from tests.conftest import kit

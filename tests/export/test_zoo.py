@@ -18,9 +18,9 @@ from torch.utils.flop_counter import FlopCounterMode
 from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
 from model_profiling.cli import models as models_command
+from model_profiling.export.check.in_process import verify
 from model_profiling.export.exporter import ExportRequest, export
-from model_profiling.export.quantization import quantized_weights
-from model_profiling.export.verify import verify
+from model_profiling.export.prepare.quantization import quantized_weights
 from model_profiling.models import registered_models
 from model_profiling.models.loading import LoadOptions, declare_torchvision_operators, load_model
 from tests.conftest import ROOT, needs

@@ -73,8 +73,8 @@ def profile(name: str, dtype: str, home: Path) -> dict[str, str]:
     """Export, verify, run on and off, find a category for each operator; return each agreement's verdict."""
     import torch
 
+    from model_profiling.export.check.in_process import verify
     from model_profiling.export.exporter import ExportRequest, export
-    from model_profiling.export.verify import verify
     from model_profiling.models.loading import LoadOptions
     from model_profiling.pipeline.defaults import default_config
     from model_profiling.pipeline.pipeline import Pipeline

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.faster_lowering import faster_lowering
 from model_profiling.export.in_memory import export_module
+from model_profiling.export.lower.faster_lowering import faster_lowering
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import default_config
 from model_profiling.pipeline.pipeline import Pipeline

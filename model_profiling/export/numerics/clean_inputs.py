@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from model_profiling.base import files
-from model_profiling.export.kept_layers import nodes_in_changed_memory
-from model_profiling.export.lowering import capture, emit, lower
+from model_profiling.export.lower.lowering import capture, emit, lower
 from model_profiling.export.numerics.graph_pair import GraphPair
 from model_profiling.export.numerics.layer_values import TensorStore
 from model_profiling.export.numerics.taps import TappedLayer
+from model_profiling.export.prepare.kept_layers import nodes_in_changed_memory
+from model_profiling.export.prepare.samples import npy_bytes
 from model_profiling.export.rewrites.graph import is_mutable
-from model_profiling.export.samples import npy_bytes
 
 LARGEST_HALF = torch.finfo(torch.float16).max
 

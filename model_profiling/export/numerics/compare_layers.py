@@ -10,12 +10,12 @@ from model_profiling.analysis.accuracy.numerics import Layer, LayerSide, Numeric
 from model_profiling.base import files
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.command import typed
-from model_profiling.export.kept_layers import is_kept
 from model_profiling.export.numerics.clean_inputs import LARGEST_HALF
 from model_profiling.export.numerics.eager_layers import EagerLayers
 from model_profiling.export.numerics.layer_values import TensorStore, execute, finite_range, gap
 from model_profiling.export.numerics.tapped_runs import LayerValues
 from model_profiling.export.numerics.taps import TappedLayer
+from model_profiling.export.prepare.kept_layers import is_kept
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.platforms.base import Platform
 

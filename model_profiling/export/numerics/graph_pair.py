@@ -8,12 +8,12 @@ from typing import Any
 import torch
 
 from model_profiling.base.dtypes import FP32, dtype_of
-from model_profiling.export import samples
-from model_profiling.export.capture_and_lower import capture_prepared
-from model_profiling.export.lowering import lowering_of
-from model_profiling.export.preparation import Prepared, prepare, quantize
+from model_profiling.export.lower.capture_and_lower import capture_prepared
+from model_profiling.export.lower.lowering import lowering_of
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
+from model_profiling.export.prepare.samples import Call
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.samples import Call
 from model_profiling.export.stages import Announce, Stages
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.own_copy import own_copy, own_inputs

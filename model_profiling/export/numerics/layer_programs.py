@@ -9,7 +9,7 @@ import torch
 
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.export.failure import stage_failed
+from model_profiling.export.check.failure import stage_failed
 from model_profiling.export.numerics.clean_inputs import LayersApart
 from model_profiling.export.numerics.eager_layers import EagerLayers
 from model_profiling.export.numerics.layer_values import TensorStore, execute

@@ -10,7 +10,7 @@ from torch.export.graph_signature import InputKind
 
 from model_profiling.analysis.accuracy.numerics import Gap
 from model_profiling.base.npy import read_values
-from model_profiling.export.samples import Call
+from model_profiling.export.prepare.samples import Call
 
 # Takes a node's name and its value, and gives the value to go on with.
 Seen = Callable[[str, torch.Tensor], torch.Tensor]

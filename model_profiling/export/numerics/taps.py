@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.delegation import node_line
-from model_profiling.export.kept_layers import NORMS, follows
-from model_profiling.export.lowering import emit, lower
+from model_profiling.export.lower.delegation import node_line
+from model_profiling.export.lower.lowering import emit, lower
+from model_profiling.export.prepare.kept_layers import NORMS, follows
 from model_profiling.export.rewrites.graph import base, replace_uses
 
 # These move values and change none; a quantized concatenation may change the scale.

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from model_profiling.base.rewrites import REWRITES
-from model_profiling.export.delegation import node_line
+from model_profiling.export.lower.delegation import node_line
 from model_profiling.export.rewrites.graph import replace_each
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.delegation import supported_by_xnnpack
+from model_profiling.export.lower.delegation import supported_by_xnnpack
 from model_profiling.export.rewrites.layout.images import as_image, lift
 from model_profiling.export.rewrites.layout.order import common_cut, runs
 from model_profiling.export.rewrites.layout.rebuild import Rebuild

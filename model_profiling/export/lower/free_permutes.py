@@ -19,8 +19,8 @@ from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 
 from model_profiling.export.host import replaced
-from model_profiling.export.image_borders import TAG
-from model_profiling.export.images import to_nchw, to_nhwc
+from model_profiling.export.lower.image_borders import TAG
+from model_profiling.export.lower.images import to_nchw, to_nhwc
 
 edge = ops.edge.aten
 _NHWC = ChannelsLastTaggedReshapePass.XNN_NHWC_NODE

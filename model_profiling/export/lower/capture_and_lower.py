@@ -8,12 +8,12 @@ import torch
 
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
-from model_profiling.export import io_layout
-from model_profiling.export.candidates import with_candidates
-from model_profiling.export.dtype_cost import dtype_cost
-from model_profiling.export.kept_layers import keep_in_fp32
-from model_profiling.export.lowering import LoweredProgram, capture, emit, lower, lowering_of
-from model_profiling.export.preparation import Prepared, rewrite
+from model_profiling.export.lower import io_layout
+from model_profiling.export.lower.candidates import with_candidates
+from model_profiling.export.lower.lowering import LoweredProgram, capture, emit, lower, lowering_of
+from model_profiling.export.prepare.dtype_cost import dtype_cost
+from model_profiling.export.prepare.kept_layers import keep_in_fp32
+from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.export.stages import Stages

@@ -13,7 +13,7 @@ import msgspec
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from model_profiling.export.samples import dtype_name
+from model_profiling.export.prepare.samples import dtype_name
 from model_profiling.formats.etrecord.source import frame
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
@@ -24,7 +24,7 @@ _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
 # The namespaces of PyTorch's and ExecuTorch's general operators; all others belong to somebody's own kernels.
 _GENERAL = ("aten", "quantized_decomposed", "dim_order_ops", "prims", "prim", "executorch_prim", "torchao")
 PARTITIONER_LOGGER = "executorch.backends.xnnpack.partition"
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 class LoweredNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

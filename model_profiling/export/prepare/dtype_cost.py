@@ -6,7 +6,7 @@ import torch
 
 from model_profiling.analysis.accuracy.agreement import agreement_of
 from model_profiling.base.dtypes import FP32, dtype_of
-from model_profiling.export import samples
+from model_profiling.export.prepare import samples
 from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import DtypeCost
 

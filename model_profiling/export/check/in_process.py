@@ -10,9 +10,9 @@ from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
 from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import GateError
 from model_profiling.base.npy import read_npy
-from model_profiling.export import samples
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.samples import as_recorded
 from model_profiling.export.request import ExportResult
-from model_profiling.export.samples import as_recorded
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, TensorFile

@@ -11,9 +11,9 @@ import torch
 
 from model_profiling.base.dtypes import CALIBRATED, dtype_of
 from model_profiling.base.errors import InputError
-from model_profiling.export.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
+from model_profiling.export.prepare.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
+from model_profiling.export.prepare.samples import Call
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
-from model_profiling.export.samples import Call
 from model_profiling.models.state import restored_state
 
 Inputs = tuple[Any, ...]

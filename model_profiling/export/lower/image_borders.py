@@ -10,7 +10,7 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 from executorch.exir.passes.constant_prop_pass import constant_prop_pass
 from torch.export.graph_signature import InputKind
 
-from model_profiling.export.images import BROADCASTING, images_of, to_nhwc
+from model_profiling.export.lower.images import BROADCASTING, images_of, to_nhwc
 from model_profiling.export.rewrites.graph import stored_tensor
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 

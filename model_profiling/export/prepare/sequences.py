@@ -14,7 +14,7 @@ import torch
 import torch.utils._pytree as pytree
 
 from model_profiling.base.errors import KitError
-from model_profiling.export import samples
+from model_profiling.export.prepare import samples
 from model_profiling.formats.pte import sequence
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import changed_buffers, restored_state

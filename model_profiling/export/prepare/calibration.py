@@ -15,7 +15,7 @@ import torch.utils._pytree as pytree
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
-from model_profiling.export.samples import Call
+from model_profiling.export.prepare.samples import Call
 from model_profiling.store.artifacts import CalibrationRecord
 
 _NOISY_RUNS = 4

@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from torch.fx.graph import _PyTreeCodeGen
 
 from model_profiling.export.host import replaced
-from model_profiling.export.unchanged_graphs import skip_unchanged_graphs
+from model_profiling.export.lower.unchanged_graphs import skip_unchanged_graphs
 
 # Composite operators by namespace and the names in it, and, under "", all that had been registered by then.
 _listed: dict[Any, set[Any]] = {}

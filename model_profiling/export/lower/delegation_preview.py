@@ -15,16 +15,16 @@ from model_profiling.analysis.movement.layout_reasons import LayoutReasons, expl
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export.capture_and_lower import lower_prepared
-from model_profiling.export.delegation import LoweredNode, portable_nodes, short_path
+from model_profiling.export.check.verification import BUILDING
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lowering import LoweredProgram
-from model_profiling.export.preparation import Prepared, prepare, quantize
+from model_profiling.export.lower.capture_and_lower import lower_prepared
+from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
+from model_profiling.export.lower.lowering import LoweredProgram
+from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
 from model_profiling.export.program_files import write_program
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
-from model_profiling.export.verification import BUILDING
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import unique
 from model_profiling.formats.pte.dataflow import data_flow

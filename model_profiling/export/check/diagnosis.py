@@ -16,15 +16,15 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import RunError
 from model_profiling.base.units import counted
-from model_profiling.export.capture_and_lower import capture_prepared, lower_prepared
+from model_profiling.export.check.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.export.command import arguments, typed
-from model_profiling.export.delegation import LoweredNode, portable_nodes, short_path
-from model_profiling.export.lowering import LoweredProgram, emit, lower, lowering_of
-from model_profiling.export.preparation import prepare, quantize
+from model_profiling.export.lower.capture_and_lower import capture_prepared, lower_prepared
+from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
+from model_profiling.export.lower.lowering import LoweredProgram, emit, lower, lowering_of
+from model_profiling.export.prepare.preparation import prepare, quantize
 from model_profiling.export.program_files import write_program, write_samples
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
-from model_profiling.export.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.models.loading import LoadedModel
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 

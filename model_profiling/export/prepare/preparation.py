@@ -8,16 +8,16 @@ import torch
 from model_profiling.analysis.accuracy.correctness import suspicious
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
-from model_profiling.export import samples
-from model_profiling.export.calibration import calibration_calls, calibration_record, varied_calls
-from model_profiling.export.dtype_cost import dtype_cost
-from model_profiling.export.lowering import capture
-from model_profiling.export.quantization import quantized_graph, quantized_weights
+from model_profiling.export.lower.lowering import capture
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.calibration import calibration_calls, calibration_record, varied_calls
+from model_profiling.export.prepare.dtype_cost import dtype_cost
+from model_profiling.export.prepare.quantization import quantized_graph, quantized_weights
+from model_profiling.export.prepare.samples import Call
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, layout, matches, norm
 from model_profiling.export.rewrites.graph import replace_each
 from model_profiling.export.rewrites.runnable import give_own_weights
-from model_profiling.export.samples import Call
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, StepChange

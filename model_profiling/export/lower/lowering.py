@@ -7,9 +7,9 @@ from typing import Any
 import torch
 
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export.delegation import LoweredNode, list_nodes, rejections, summarise
-from model_profiling.export.faster_lowering import faster_lowering
-from model_profiling.export.llm_passes import has_llm_operators, remove_inverse_transposes
+from model_profiling.export.lower.delegation import LoweredNode, list_nodes, rejections, summarise
+from model_profiling.export.lower.faster_lowering import faster_lowering
+from model_profiling.export.lower.llm_passes import has_llm_operators, remove_inverse_transposes
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
@@ -129,8 +129,8 @@ def _lower_in_place(
 ) -> tuple[Any, bool]:
     from executorch.exir import to_edge_transform_and_lower
 
-    from model_profiling.export.free_permutes import ImagePartitioner, free_permutes
-    from model_profiling.export.image_borders import KeepImageOrder
+    from model_profiling.export.lower.free_permutes import ImagePartitioner, free_permutes
+    from model_profiling.export.lower.image_borders import KeepImageOrder
 
     class Noted(KeepImageOrder):
         modified = False
