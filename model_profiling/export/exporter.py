@@ -11,7 +11,6 @@ from typing import TypeVar
 import msgspec
 
 from model_profiling.analysis.graph.sources import read_sources
-from model_profiling.analysis.movement.layout_removal import needless_lines
 from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
@@ -25,6 +24,7 @@ from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, shorten_source
 from model_profiling.export.lower.lowering import LoweredProgram
+from model_profiling.export.lower.needless_transposes import needless_lines
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.dtype_cost import remark
 from model_profiling.export.prepare.preparation import Prepared, prepare, quantize

@@ -4,10 +4,10 @@ from dataclasses import replace
 from typing import Any
 
 from model_profiling.analysis.movement.candidates import difference
-from model_profiling.analysis.movement.layout_removal import needless_transposes
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.lower import io_layout
 from model_profiling.export.lower.lowering import emit, lower, lowering_of
+from model_profiling.export.lower.needless_transposes import needless_transposes
 from model_profiling.export.prepare.preparation import Prepared, do_rewrites
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import copy_program
