@@ -73,7 +73,8 @@ def test_a_report_killed_at_any_time_is_followed_by_a_valid_directory_and_the_sa
 
 def test_a_run_that_nobody_has_analysed_yet_is_valid_and_a_damaged_measurement_is_not(run: Path) -> None:
     """As a kill leaves it between measuring and analysing."""
-    for path in run.iterdir():
+    derived = ("*.csv", "*_robust_stats.json")
+    for path in [*run.iterdir(), *(path for form in derived for path in run.glob(f"*/{form}"))]:
         if path.is_file() and path.name != "manifest.json":
             path.unlink()
     done = kit("validate", "--results", run)
