@@ -11,7 +11,7 @@ from tests.conftest import ROOT
 from tests.helpers.fuzz import CORPUS, replay
 from tests.helpers.fuzz_readers import READERS
 
-_CASES = 100
+_CASES = 60
 
 
 def _failures(expression: str) -> str:
