@@ -48,10 +48,6 @@ class Bundle:
         text = "".join(f"{name} {digest}\n" for name, digest in sorted(self.hashes.items()))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    @property
-    def bytes(self) -> int:
-        return sum(path.stat().st_size for path in self.sources.values())
-
     def start(self, home: str, preload: str | None = None) -> list[str]:
         """Return the command on the device, before the runner's own flags; `home` is the bundle's folder there.
 

@@ -30,13 +30,6 @@ class PhaseMetrics(msgspec.Struct, frozen=True):
     def token_per_sec(self) -> float | None:
         return self.prefill_token_per_sec if self.kind == "prefill" else self.decode_token_per_sec
 
-    @property
-    def spoken(self) -> str:
-        """`prefill of 128 tokens`, `decode after 128 tokens`."""
-        if self.kind == "prefill":
-            return f"prefill of {self.tokens} tokens{f' after {self.depth}' if self.depth else ''}"
-        return f"decode after {self.depth} tokens"
-
 
 def phase_metrics(phase: Phase | None, latency: Latency | None) -> PhaseMetrics | None:
     if phase is None:
