@@ -1,13 +1,8 @@
 """Progress on a terminal: one live line that nothing else is mixed with, and plain lines everywhere else."""
 
-import fcntl
 import os
-import pty
 import re
-import struct
-import subprocess
 import sys
-import termios
 
 import pytest
 from hypothesis import given
@@ -15,6 +10,7 @@ from hypothesis import strategies as st
 
 from model_profiling.cli.progress import LiveLine
 from tests.conftest import ROOT
+from tests.helpers.terminal import written_to_terminal
 
 pytestmark = pytest.mark.fast
 
@@ -35,23 +31,8 @@ say("the result\\n")
 
 def shown(*words: str, **environment: str) -> str:
     """What a terminal of 40 columns gets from the work above."""
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
     known = {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment}
-    process = subprocess.Popen([sys.executable, "-c", WORK, *words], stdout=follower, stderr=follower, env=known)
-    os.close(follower)
-    printed = b""
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        printed += part
-    os.close(leader)
-    assert process.wait() == 0
-    return printed.decode().replace("\r\n", "\n")
+    return written_to_terminal([sys.executable, "-c", WORK, *words], 40, known)
 
 
 def left_over(printed: str) -> list[str]:

@@ -1,15 +1,10 @@
 """The width of the terminal is respected: no line is longer, save where a single word (a path, a name) is."""
 
-import fcntl
 import os
-import pty
 import re
 import shlex
 import shutil
-import struct
-import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -21,6 +16,7 @@ from model_profiling.cli.main import COMMANDS, main
 from model_profiling.cli.next_step import next_command
 from model_profiling.report.terminal.text_table import table
 from tests.conftest import ROOT
+from tests.helpers.terminal import written_to_terminal
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 DUMP = ROOT / "tests" / "data" / "etdump" / "two_methods.etdump"
@@ -81,23 +77,10 @@ def test_all_numbers_are_there_at_every_width(
 
 
 def test_a_real_terminal_says_how_wide_it_is(here: Path) -> None:
-    leader, follower = pty.openpty()
-    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 50, 0, 0))
     environment = {name: value for name, value in os.environ.items() if name != "COLUMNS"} | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "model_profiling", "analyze", "run"]
-    process = subprocess.Popen(command, stdout=follower, stderr=follower, stdin=subprocess.DEVNULL, env=environment)
-    os.close(follower)
-    printed = b""
-    while True:
-        try:
-            part = os.read(leader, 65536)
-        except OSError:  # the other end is closed
-            break
-        if not part:
-            break
-        printed += part
-    assert process.wait() == 0
-    text = re.sub(r"\x1b\[\d+m", "", printed.decode()).replace("\r\n", "\n")
+    printed = written_to_terminal(command, 50, environment)
+    text = re.sub(r"\x1b\[\d+m", "", printed)
     assert "what to do next" in text and not too_long(text, 50)
 
 
