@@ -1,7 +1,6 @@
 """The way to a Ray cluster: connects to it, keeps its messages off the screen, and says how it is protected."""
 
 import contextlib
-import importlib
 import logging
 import os
 import socket
@@ -15,7 +14,9 @@ from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.fleet.sweep.ray_auth_check import REFUSED
-from model_profiling.fleet.sweep.ray_objects import allow_opening, fetch, forbid_opening
+from model_profiling.fleet.sweep.ray_objects import fetch
+from model_profiling.upstream import ray_worker
+from model_profiling.upstream.reliance import holds
 
 # How long to wait for an answer, for an object that is here, and for a process that connects without a token.
 _CONNECT_S, _FETCH_S, _STRANGER_S = 5.0, 60.0, 60.0
@@ -110,14 +111,14 @@ def disconnect(ray: Any) -> None:
     try:
         ray.shutdown()
     finally:
-        allow_opening()
+        ray_worker.allow_opening()
 
 
 def _refuse_unknown(ray: Any) -> None:
     """Refuse a Ray of which the kit does not know how to read an object without unpickling it."""
     try:
-        forbid_opening()
-        known = bytes(fetch(ray.put(b"sme2-kit"), _FETCH_S)) == b"sme2-kit"
+        ray_worker.forbid_opening()
+        known = holds(ray_worker.OBJECTS) and bytes(fetch(ray.put(b"sme2-kit"), _FETCH_S)) == b"sme2-kit"
     except Exception:  # noqa: BLE001 - whatever another version does
         known = False
     if not known:
@@ -148,15 +149,13 @@ def _refuse_silence(address: str) -> None:
 
 def _keep_quiet(log: Path) -> None:
     """Send what a thread of Ray prints to standard output, for example that a worker died, to a file."""
-    inner: Any = importlib.import_module("ray._private.worker")
 
     def say(data: Any, *_: Any, **__: Any) -> None:
         with contextlib.suppress(KitError, OSError):
             if log.stat().st_size < _MOST_LOG:
                 files.append_line(log, repr(data)[:_MOST_SAID].encode())
 
-    if hasattr(inner, "print_to_stdstream"):
-        inner.print_to_stdstream = say
+    ray_worker.print_elsewhere(say)
 
 
 @contextlib.contextmanager

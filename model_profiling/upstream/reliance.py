@@ -1,0 +1,104 @@
+"""The record of one reliance on what nobody promised, and whether it holds here."""
+
+import functools
+import hashlib
+import importlib.metadata
+import inspect
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# For tests: names of reliances, separated by commas, or `all`, whose checks are to fail.
+FAILS_VARIABLE = "SME2_KIT_UPSTREAM_FAILS"
+# With which releases the kit was tested as a whole.
+PROVEN_EXECUTORCH = ("1.5.0", "1.5.1")
+PROVEN_TORCH = ("2.13.0",)
+
+State = Literal["holds", "fails", "not checked"]
+
+
+class NotCheckable(Exception):  # noqa: N818 - not an error: what would be checked is not on this machine
+    """What a reliance is about is not on this machine; says why."""
+
+
+@dataclass(frozen=True)
+class Reliance:
+    """Something private to a project that the kit uses, and the way without it.
+
+    `check` returns what is wrong, '' if it holds; it raises NotCheckable where the project is not installed. Anything
+    else that it raises counts as wrong: other versions may do anything.
+    """
+
+    name: str
+    project: str
+    relies_on: str
+    proven: str
+    checked: str
+    check: Callable[[], str]
+    instead: str
+
+
+@dataclass(frozen=True)
+class CheckResult:
+    state: State
+    reason: str = ""
+
+
+def check_reliance(reliance: Reliance) -> CheckResult:
+    """Check a reliance, once in a process."""
+    return _checked(reliance, os.environ.get(FAILS_VARIABLE, ""))
+
+
+def holds(reliance: Reliance) -> bool:
+    """Return whether the kit may use it: its check passed, or there is nothing here to check."""
+    return check_reliance(reliance).state != "fails"
+
+
+def why_not(reliance: Reliance) -> str:
+    """Return one line that says what is wrong and what happens instead; '' if it holds."""
+    found = check_reliance(reliance)
+    return f"{found.reason}: {reliance.instead}" if found.state == "fails" else ""
+
+
+@functools.cache
+def _checked(reliance: Reliance, failing: str) -> CheckResult:
+    if failing == "all" or reliance.name in failing.split(","):
+        return CheckResult("fails", f"{reliance.name} is switched off by {FAILS_VARIABLE}")
+    try:
+        wrong = reliance.check()
+    except NotCheckable as reason:
+        return CheckResult("not checked", str(reason))
+    except Exception as error:  # noqa: BLE001 - another version may do anything, and then it is not what was proven
+        wrong = f"{reliance.name} cannot be checked ({type(error).__name__}: {error})"
+    return CheckResult("fails", wrong) if wrong else CheckResult("holds")
+
+
+def installed_version(package: str) -> str:
+    """Return a package's version without its local part; raises NotCheckable if it is not installed."""
+    try:
+        return importlib.metadata.version(package).partition("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        raise NotCheckable(f"{package} is not installed") from None
+
+
+def unproven_version(proven: Mapping[str, tuple[str, ...]]) -> str:
+    """Return which installed package has another version than those it was proven with; '' if none has."""
+    for package, versions in proven.items():
+        found = installed_version(package)
+        if found not in versions:
+            return f"{package} {found} is not a version that this was proven with ({', '.join(versions)})"
+    return ""
+
+
+def source_digest(function: Any) -> str:
+    """Return a short hash of a function's source."""
+    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]
+
+
+def changed_source(functions: Mapping[Any, tuple[str, ...]]) -> str:
+    """Return which function is not the one that was proven, by the hash of its source; '' if all are."""
+    for function, digests in functions.items():
+        if source_digest(function) not in digests:
+            return f"{function.__module__}.{function.__qualname__} is not the code that this was proven with"
+    return ""
