@@ -56,10 +56,9 @@ def raised_text(proto: Any, data: Any) -> str:
 
 def _check_objects() -> str:
     version = installed_version("ray")
-    worker = _worker()
-    missing = [name for name in (_OPENS,) if not callable(getattr(worker, name, None))]
-    if missing or (not hasattr(type(worker), "core_worker") and "core_worker" not in vars(worker)):
-        return f"Ray {version} has no {_WORKER}.global_worker with core_worker and {_OPENS}"
+    reads = getattr(importlib.import_module("ray._raylet").CoreWorker, "get_objects", None)
+    if not callable(reads) or not callable(getattr(_worker(), _OPENS, None)):
+        return f"Ray {version} has no CoreWorker.get_objects or no {_WORKER}.global_worker.{_OPENS}"
     return ""
 
 

@@ -8,34 +8,20 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
+from model_profiling.upstream import program_schema as schema
+from model_profiling.upstream.reliance import why_not
 
-# The union InstructionArguments of ExecuTorch's schema/program.fbs; 0 is none.
-KINDS = ("", "KernelCall", "DelegateCall", "MoveCall", "JumpFalseCall", "FreeCall")
-KERNEL, DELEGATE = "KernelCall", "DelegateCall"
-
-# The enum ScalarType of schema/scalar_type.fbs, as far as NumPy or PyTorch have a name for it.
-SCALAR_TYPES = {
-    0: "uint8",
-    1: "int8",
-    2: "int16",
-    3: "int32",
-    4: "int64",
-    5: "float16",
-    6: "float32",
-    7: "float64",
-    11: "bool",
-    15: "bfloat16",
-    27: "uint16",
-    28: "uint32",
-    29: "uint64",
-}
+KERNEL, DELEGATE = schema.INSTRUCTION_KINDS[:2]
+SCALAR_TYPES = schema.SCALAR_TYPES
 SCALAR_BYTES = {
     **{"float64": 8, "int64": 8, "uint64": 8, "float32": 4, "int32": 4, "uint32": 4},
     **{"float16": 2, "bfloat16": 2, "int16": 2, "uint16": 2, "int8": 1, "uint8": 1, "bool": 1},
 }
 
-# In the union KernelTypes. A list of integers holds the numbers of other values, as a list of tensors does.
-_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 5, 7, 10, 11
+# Numbers in the union KernelTypes. A list of integers holds the numbers of other values, as a list of tensors does.
+_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = (
+    1 + schema.VALUE_KINDS.index(kind) for kind in ("Int", "Tensor", "IntList", "TensorList", "OptionalTensorList")
+)
 _MAX_PROGRAM = 1 << 31  # the largest a flatbuffer can be
 _HEADER = 40
 
@@ -154,12 +140,16 @@ class _Blobs:
 
 def parse(path: Path) -> Program:
     """Read the program of a .pte from its file."""
+    if problem := why_not(schema.PROGRAM_SCHEMA):
+        raise PteError(path, problem, hint="Use a version of ExecuTorch that the kit knows.")
     data, base, size = _load(path)
     buffer = Buffer(data, lambda problem, at: PteError(path, problem, at))
     root = buffer.root("the program")
     blobs = _Blobs(tuple(_inline(root)), tuple(_segments(root, base, size)))
-    methods = tuple(_method(plan, blobs) for plan in root.tables(1, "execution plan"))
-    return Program(path, root.u32(0), methods, _constant_bytes(root, blobs), _named_bytes(root, blobs))
+    methods = tuple(_method(plan, blobs) for plan in root.tables(schema.PROGRAM["execution_plan"], "execution plan"))
+    return Program(
+        path, root.u32(schema.PROGRAM["version"]), methods, _constant_bytes(root, blobs), _named_bytes(root, blobs)
+    )
 
 
 # The program of a .pte, without the weights that follow it; read again only if the file has changed.
@@ -196,16 +186,16 @@ def _load(path: Path) -> tuple[bytes, int, int]:
 
 def _inline(root: FlatTable) -> "list[tuple[int, int]]":
     found = []
-    for entry in root.tables(3, "inline delegate data"):
-        at = entry.where(0)
+    for entry in root.tables(schema.PROGRAM["backend_delegate_data"], "inline delegate data"):
+        at = entry.where(schema.INLINE_DATA["data"])
         found.append(root.buffer.vector(root.buffer.follow(at, "delegate data"), 1, "delegate data") if at else (0, 0))
     return found
 
 
 def _segments(root: FlatTable, base: int, size: int) -> "list[tuple[int, int]]":
     found = []
-    for segment in root.tables(4, "segment"):
-        offset, length = base + segment.u64(0), segment.u64(1)
+    for segment in root.tables(schema.PROGRAM["segments"], "segment"):
+        offset, length = base + segment.u64(schema.SEGMENT["offset"]), segment.u64(schema.SEGMENT["size"])
         if offset + length > size:
             raise root.buffer.fail("a segment reaches past the end of the file", segment.at)
         found.append((offset, length))
@@ -215,19 +205,22 @@ def _segments(root: FlatTable, base: int, size: int) -> "list[tuple[int, int]]":
 def _constant_bytes(root: FlatTable, blobs: _Blobs) -> int:
     """Return the bytes of constants: a segment of their own, or, in old files, buffers in the flatbuffer."""
     inline = 0
-    for entry in root.tables(2, "constant buffer"):
-        at = entry.where(0)
+    for entry in root.tables(schema.PROGRAM["constant_buffer"], "constant buffer"):
+        at = entry.where(schema.BUFFER["storage"])
         inline += root.buffer.vector(root.buffer.follow(at, "constant data"), 1, "constant data")[1] if at else 0
-    place = root.table(5, "constant segment")
+    place = root.table(schema.PROGRAM["constant_segment"], "constant segment")
     # Its first offset is reserved: of a segment with no other one, nothing is a constant.
-    if place is None or len(place.i64s(1, "constant offsets")) < 2:
+    if place is None or len(place.i64s(schema.SUBSEGMENTS["offsets"], "constant offsets")) < 2:
         return inline
-    return inline + _segment_bytes(root, blobs, place.u32(0))
+    return inline + _segment_bytes(root, blobs, place.u32(schema.SUBSEGMENTS["segment_index"]))
 
 
 def _named_bytes(root: FlatTable, blobs: _Blobs) -> int:
     """Return the bytes of the segments that names lead to, each once."""
-    indices = {entry.u32(1) for entry in root.tables(7, "named data")}
+    indices = {
+        entry.u32(schema.NAMED_DATA["segment_index"])
+        for entry in root.tables(schema.PROGRAM["named_data"], "named data")
+    }
     return sum(_segment_bytes(root, blobs, index) for index in indices)
 
 
@@ -239,85 +232,94 @@ def _segment_bytes(root: FlatTable, blobs: _Blobs, index: int) -> int:
 
 def _planned(plan: FlatTable) -> tuple[int, ...]:
     """Return the sizes of planned arenas; the first one of the list is not used."""
-    sizes = plan.i64s(8, "planned arenas")[1:]
+    sizes = plan.i64s(schema.PLAN["non_const_buffer_sizes"], "planned arenas")[1:]
     if any(size < 0 for size in sizes):
         raise plan.buffer.fail("a planned arena has fewer than 0 bytes", plan.at)
     return sizes
 
 
 def _method(plan: FlatTable, blobs: _Blobs) -> Method:
-    operators = [_joined(entry.string(0, "name"), entry.string(1, "overload")) for entry in plan.tables(6, "operator")]
-    delegates = tuple(_delegate(entry, blobs) for entry in plan.tables(7, "delegate"))
+    slots = schema.PLAN
+    operators = [_operator(entry) for entry in plan.tables(slots["operators"], "operator")]
+    delegates = tuple(_delegate(entry, blobs) for entry in plan.tables(slots["delegates"], "delegate"))
     instructions = tuple(
         _instruction(entry, chain, index, operators, delegates)
-        for chain, table in enumerate(plan.tables(5, "chain"))
-        for index, entry in enumerate(table.tables(2, "instruction"))
+        for chain, table in enumerate(plan.tables(slots["chains"], "chain"))
+        for index, entry in enumerate(table.tables(schema.CHAIN["instructions"], "instruction"))
     )
-    values = tuple(_value(entry) for entry in plan.tables(2, "value"))
-    takes, returns = plan.i32s(3, "inputs"), plan.i32s(4, "outputs")
+    values = tuple(_value(entry) for entry in plan.tables(slots["values"], "value"))
+    takes, returns = plan.i32s(slots["inputs"], "inputs"), plan.i32s(slots["outputs"], "outputs")
     for number in (*takes, *returns, *(number for step in instructions for number in step.arguments)):
         if not 0 <= number < len(values):
             raise plan.buffer.fail(f"value {number} of {len(values)} is used", plan.at)
     tensors = [value if isinstance(value, TensorSpec) else None for value in values]
     inputs, outputs = (tuple(tensors[number] for number in some) for some in (takes, returns))
-    name = plan.string(0, "the method's name")
+    name = plan.string(slots["name"], "the method's name")
     return Method(name, instructions, delegates, inputs, outputs, values, takes, returns, _planned(plan))
 
 
-def _joined(name: str, overload: str) -> str:
+def _operator(entry: FlatTable) -> str:
+    name, overload = (entry.string(schema.OPERATOR[field], field) for field in ("name", "overload"))
     return f"{name}.{overload}" if overload else name
 
 
 def _delegate(entry: FlatTable, blobs: _Blobs) -> Delegate:
-    place = entry.table(1, "delegate data reference")
+    backend = entry.string(schema.BACKEND_DELEGATE["id"], "backend")
+    place = entry.table(schema.BACKEND_DELEGATE["processed"], "delegate data reference")
     if place is None:
-        return Delegate(entry.string(0, "backend"), 0, 0)
-    homes = blobs.segments if place.u8(0) else blobs.inline
-    index = place.u32(1)
+        return Delegate(backend, 0, 0)
+    homes = blobs.segments if place.u8(schema.DELEGATE_REFERENCE["location"]) else blobs.inline
+    index = place.u32(schema.DELEGATE_REFERENCE["index"])
     if index >= len(homes):
         raise entry.buffer.fail(f"a delegate's data is number {index} of {len(homes)}", entry.at)
-    return Delegate(entry.string(0, "backend"), *homes[index])
+    return Delegate(backend, *homes[index])
 
 
 def _instruction(
     entry: FlatTable, chain: int, index: int, operators: Sequence[str], delegates: Sequence[Delegate]
 ) -> Instruction:
     """Read one instruction and look up what it calls."""
-    number = entry.u8(0)
-    arguments = entry.table(1, "instruction arguments")
-    if arguments is None or not 0 < number < len(KINDS):
+    number = entry.u8(schema.INSTRUCTION["instr_args_type"])
+    arguments = entry.table(schema.INSTRUCTION["instr_args"], "instruction arguments")
+    if arguments is None or not 0 < number <= len(schema.INSTRUCTION_KINDS):
         raise entry.buffer.fail(f"instruction {index} is of unknown kind {number}", entry.at)
-    kind = KINDS[number]
-    called = arguments.i32(0)
+    kind = schema.INSTRUCTION_KINDS[number - 1]
+    # The same slots in both kinds of call.
+    called = arguments.i32(schema.KERNEL_CALL["op_index"])
     known = {KERNEL: len(operators), DELEGATE: len(delegates)}.get(kind)
     if known is not None and not 0 <= called < known:
         raise entry.buffer.fail(f"instruction {index} calls number {called} of {known}", entry.at)
     if kind == KERNEL:
-        return Instruction(chain, index, kind, operators[called], None, arguments.i32s(1, "arguments"))
+        return Instruction(
+            chain, index, kind, operators[called], None, arguments.i32s(schema.KERNEL_CALL["args"], "arguments")
+        )
     if kind == DELEGATE:
-        taken = arguments.i32s(1, "arguments")
+        taken = arguments.i32s(schema.DELEGATE_CALL["args"], "arguments")
         return Instruction(chain, index, kind, delegates[called].backend, called, taken)
     return Instruction(chain, index, kind, "")
 
 
 def _value(entry: FlatTable) -> Value:
     """Read one value of the method, as far as it says which operator feeds which and how tensors lie in memory."""
-    kind = entry.u8(0)
+    kind = entry.u8(schema.VALUE["val_type"])
     if kind not in (_INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST):
         return None
-    value = entry.table(1, "value")
+    value = entry.table(schema.VALUE["val"], "value")
     if value is None:
         return None
     if kind == _INT:
-        return value.i64(0)
+        return value.i64(schema.INT["int_val"])
     if kind == _INT_LIST:
-        return value.i64s(0, "integers")
-    return _tensor(value) if kind == _TENSOR else value.i32s(0, "tensors")
+        return value.i64s(schema.ITEMS["items"], "integers")
+    return _tensor(value) if kind == _TENSOR else value.i32s(schema.ITEMS["items"], "tensors")
 
 
 def _tensor(tensor: FlatTable) -> TensorSpec:
-    dtype = SCALAR_TYPES.get(tensor.u8(0), f"scalar type {tensor.u8(0)}")
-    sizes, order = tensor.i32s(2, "sizes"), tensor.u8s(3, "dim order")
+    slots = schema.TENSOR
+    kind = tensor.u8(slots["scalar_type"])
+    dtype = SCALAR_TYPES.get(kind, f"scalar type {kind}")
+    sizes, order = tensor.i32s(slots["sizes"], "sizes"), tensor.u8s(slots["dim_order"], "dim order")
     if order and sorted(order) != list(range(len(sizes))):
         raise tensor.buffer.fail(f"a tensor of {len(sizes)} dimensions has the dim order {order[:8]}", tensor.at)
-    return TensorSpec(dtype, sizes, tensor.u8(8) != 0, order, tensor.u32(5) != 0)
+    dynamic, constant = tensor.u8(slots["shape_dynamism"]) != 0, tensor.u32(slots["data_buffer_idx"]) != 0
+    return TensorSpec(dtype, sizes, dynamic, order, constant)

@@ -11,87 +11,13 @@ from math import prod
 
 from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
 from model_profiling.formats.pte.program import Delegate, Method, Program, PteError
+from model_profiling.upstream import xnnpack_schema as schema
+from model_profiling.upstream.reliance import why_not
 
-BACKEND = "XnnpackBackend"
-TRANSPOSE = "StaticTranspose"
+BACKEND, TRANSPOSE = schema.BACKEND, schema.TRANSPOSE
 
 _HEADER = 30
 _MAX_GRAPH = 256 << 20
-_NO_VALUE = 0xFFFFFFFF  # XNN_INVALID_VALUE_ID: a convolution without bias has this for one
-
-_EXTERNAL = 1 | 2  # XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_OUTPUT
-
-_PER_GROUP = 4  # PerChannelGroupQuant in the union XNNQuantParams
-
-_NO_HANDLE = 0xFFFF  # what ExecuTorch 1.5.1 writes for a node its passes inserted, such as a layout's transpose
-# Twice as many as XNNPACK allows (XNN_MAX_TENSOR_DIMS).
-_MOST_DIMS = 12
-
-_DTYPES = (
-    *("invalid", "fp32", "fp16", "qint8", "quint8", "qint32", "qcint8", "qcint32", "qcint4", "qdint8", "qbint4"),
-    *("qpint8", "int32", "pfp32", "bf16"),
-)
-
-# Which fields of a node are its inputs and which its outputs, by the schema's tables.
-_Fields = tuple[tuple[int, ...], tuple[int, ...]]
-_UNARY: _Fields = ((0,), (1,))
-_BINARY: _Fields = ((0, 1), (2,))
-_CONV: _Fields = ((15, 16, 17), (18,))
-_POOL: _Fields = ((10,), (11,))
-_SHAPED: _Fields = ((2,), (3,))
-_PARAMETER: _Fields = ((1,), (2,))
-_WINDOW: _Fields = ((3,), (4,))
-
-# The union XNodeUnion, whose numbers count from 1.
-_NODES: tuple[tuple[str, _Fields], ...] = (
-    ("Add", _BINARY),
-    ("FullyConnected", ((0, 1, 2), (3,))),
-    ("Softmax", _UNARY),
-    ("Sigmoid", _UNARY),
-    (TRANSPOSE, _SHAPED),
-    ("Clamp", _UNARY),
-    ("Conv2d", _CONV),
-    ("Div", _BINARY),
-    ("StaticResizeBilinear2D", _SHAPED),
-    ("StaticConstantPad", _WINDOW),
-    ("AvgPooling2d", _POOL),
-    ("Minimum", _BINARY),
-    ("DepthwiseConv2d", _CONV),
-    ("MaxPooling2d", _POOL),
-    ("Multiply", _BINARY),
-    ("Subtract", _BINARY),
-    ("Floor", _UNARY),
-    ("Convert", _UNARY),
-    ("GlobalAvgPooling2d", _UNARY),
-    ("StaticReshape", _SHAPED),
-    ("ArgMaxPooling2d", ((6,), (7, 8))),
-    ("SquareRoot", _UNARY),
-    ("Ceiling", _UNARY),
-    ("Hardswish", _UNARY),
-    ("LeakyReLU", _PARAMETER),
-    ("Maximum", _BINARY),
-    ("Negate", _UNARY),
-    ("Square", _UNARY),
-    ("ELU", _PARAMETER),
-    ("Abs", _UNARY),
-    ("PReLU", _BINARY),
-    ("Concatenate2", ((1, 2), (5,))),
-    ("Concatenate3", ((1, 2, 3), (5,))),
-    ("Concatenate4", ((1, 2, 3, 4), (5,))),
-    ("StaticSlice", _WINDOW),
-    ("ScaledDotProductAttention", ((0, 1, 2, 3, 4), (5,))),
-    ("BatchMatrixMultiply", _BINARY),
-    ("Concatenate5", ((1, 2, 3, 4, 7), (5,))),
-    ("ConvTranspose2d", _CONV),
-    ("ReciprocalSquareRoot", _UNARY),
-    ("Log", _UNARY),
-    ("Gelu", _UNARY),
-    ("Tanh", _UNARY),
-    ("Exp", _UNARY),
-    ("Sin", _UNARY),
-    ("Copy", _UNARY),
-    ("Cos", _UNARY),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +105,8 @@ def _head(program: Program, delegate: Delegate) -> bytes:
 
 def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
     """Read the graph of one XNNPACK delegate."""
+    if problem := why_not(schema.XNNPACK_SCHEMA):
+        raise PteError(program.path, problem, hint="Use a version of ExecuTorch that the kit knows.")
     head = _head(program, delegate)
     if head[4:8] == b"XH00":
         offset, size = int.from_bytes(head[10:14], "little"), int.from_bytes(head[14:18], "little")
@@ -194,51 +122,57 @@ def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
         lambda problem, at: PteError(program.path, f"in an XNNPACK graph, {problem}", start + at),
     )
     root = buffer.root("the graph")
-    values = dict(_value(entry) for entry in root.tables(2, "value"))
-    nodes = tuple(_node(entry, index, values) for index, entry in enumerate(root.tables(1, "node")))
+    values = dict(_value(entry) for entry in root.tables(schema.GRAPH["xvalues"], "value"))
+    nodes = tuple(
+        _node(entry, index, values) for index, entry in enumerate(root.tables(schema.GRAPH["xnodes"], "node"))
+    )
     return XnnpackGraph(nodes)
 
 
 def _value(entry: FlatTable) -> tuple[int, XnnpackValue]:
     """Read a tensor and the number nodes know it by; a quantized one holds the plain one."""
-    tensor, group = entry.table(1, "tensor"), 0
-    if tensor is not None and entry.u8(0) == 2:
+    tensor, group = entry.table(schema.VALUE["xvalue_union"], "tensor"), 0
+    if tensor is not None and entry.u8(schema.VALUE["xvalue_union_type"]) == schema.IS_QUANTIZED:
         group = _group(tensor)
-        tensor = tensor.table(0, "tensor")
+        tensor = tensor.table(schema.QUANTIZED["tensor_value"], "tensor")
     if tensor is None:
         raise entry.buffer.fail("a value is not a tensor", entry.at)
-    kind = tensor.u16(0)
-    dtype = _DTYPES[kind] if kind < len(_DTYPES) else f"datatype {kind}"
-    number, external = tensor.u32(6), tensor.u32(4) if tensor.u32(5) & _EXTERNAL else None
-    return number, XnnpackValue(dtype, tensor.u32s(2, "dims"), tensor.u32(3) != 0, number, external, group)
+    slots = schema.TENSOR
+    kind = tensor.u16(slots["datatype"])
+    dtype = schema.DTYPES[kind] if kind < len(schema.DTYPES) else f"datatype {kind}"
+    number = tensor.u32(slots["id_out"])
+    external = tensor.u32(slots["external_id"]) if tensor.u32(slots["flags"]) & schema.EXTERNAL else None
+    constant = tensor.u32(slots["constant_buffer_idx"]) != 0
+    return number, XnnpackValue(dtype, tensor.u32s(slots["dims"], "dims"), constant, number, external, group)
 
 
 def _group(quantized: FlatTable) -> int:
-    parameters = quantized.table(2, "quantization") if quantized.u8(1) == _PER_GROUP else None
-    return max(0, parameters.i32(2)) if parameters is not None else 0
+    if quantized.u8(schema.QUANTIZED["quant_params_type"]) != schema.IS_PER_GROUP:
+        return 0
+    parameters = quantized.table(schema.QUANTIZED["quant_params"], "quantization")
+    return max(0, parameters.i32(schema.PER_GROUP["group_size"])) if parameters is not None else 0
 
 
 def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> XnnpackNode:
-    number = entry.u8(0)
-    table = entry.table(1, "node")
+    number = entry.u8(schema.NODE["xnode_union_type"])
+    table = entry.table(schema.NODE["xnode_union"], "node")
     if table is None or not number:
         raise entry.buffer.fail(f"node {index} is empty", entry.at)
     # A newer ExecuTorch adds kinds at the end; such a node keeps its place and its handle.
-    op, (inputs, outputs) = _NODES[number - 1] if number <= len(_NODES) else (f"kind {number}", ((), ()))
-    handle = entry.u32(2)
-    kernel = (table.u32(4), table.u32(5)) if inputs in (_CONV[0], _POOL[0]) else ()
-    groups = table.u32(12) if inputs == _CONV[0] else 1
-    permutation = table.u32s(1, "permutation") if op == TRANSPOSE else ()
-    if len(permutation) > _MOST_DIMS or sorted(permutation) != list(range(len(permutation))):
+    known = number <= len(schema.NODES)
+    kind = schema.NODES[number - 1] if known else schema.NodeKind(f"kind {number}", (), ())
+    handle = entry.u32(schema.NODE["debug_handle"])
+    permutation = table.u32s(kind.permutation, "permutation") if kind.permutation is not None else ()
+    if len(permutation) > schema.MOST_DIMS or sorted(permutation) != list(range(len(permutation))):
         raise entry.buffer.fail(f"node {index} transposes by {permutation[:8]}, which is no permutation", entry.at)
     return XnnpackNode(
         index,
-        op,
-        0 if handle == _NO_HANDLE else handle,
-        tuple(_look_up(table, field, values) for field in inputs if table.u32(field) != _NO_VALUE),
-        tuple(_look_up(table, field, values) for field in outputs),
-        kernel,
-        groups,
+        kind.name,
+        0 if handle == schema.NO_HANDLE else handle,
+        tuple(_look_up(table, field, values) for field in kind.inputs if table.u32(field) != schema.NO_VALUE),
+        tuple(_look_up(table, field, values) for field in kind.outputs),
+        tuple(table.u32(field) for field in kind.window),
+        table.u32(kind.groups) if kind.groups is not None else 1,
         permutation,
     )
 

@@ -1,0 +1,124 @@
+"""What XNNPACK's delegate blobs hold: nodes, values and data types of `backends/xnnpack/serialization/schema.fbs`."""
+
+from dataclasses import dataclass
+
+from model_profiling.upstream.flatbuffer_schemas import Schema, fields
+from model_profiling.upstream.installed_wheel import schema_difference
+from model_profiling.upstream.reliance import Reliance
+
+BACKEND = "XnnpackBackend"
+TRANSPOSE = "StaticTranspose"
+IDENTIFIER = "XN01"
+NO_VALUE = 0xFFFFFFFF  # XNN_INVALID_VALUE_ID: a convolution without bias has this for one
+EXTERNAL = 1 | 2  # XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_OUTPUT
+NO_HANDLE = 0xFFFF  # what ExecuTorch writes for a node its passes inserted, such as a layout's transpose
+MOST_DIMS = 12  # twice as many as XNNPACK allows (XNN_MAX_TENSOR_DIMS)
+
+GRAPH = fields("version xnodes xvalues")
+NODE = fields("xnode_union_type xnode_union debug_handle")
+VALUE = fields("xvalue_union_type xvalue_union")
+TENSOR = fields("datatype num_dims dims constant_buffer_idx external_id flags id_out")
+QUANTIZED = fields("tensor_value quant_params_type quant_params")
+PER_GROUP = fields("scale channel_dim group_size")
+# Unions, whose numbers count from 1.
+_VALUES = ("XNNTensorValue", "XNNQuantizedTensorValue")
+_QUANTIZATIONS = ("PerChannelQuant", "PerTensorQuant", "PerTokenDynamicQuant", "PerChannelGroupQuant")
+IS_QUANTIZED = 1 + _VALUES.index("XNNQuantizedTensorValue")
+IS_PER_GROUP = 1 + _QUANTIZATIONS.index("PerChannelGroupQuant")
+DTYPES = (
+    *("invalid", "fp32", "fp16", "qint8", "quint8", "qint32", "qcint8", "qcint32", "qcint4", "qdint8", "qbint4"),
+    *("qpint8", "int32", "pfp32", "bf16"),
+)
+# Tables of nodes. Fields that end in `_id` are values: those that begin with `output` are made, all others taken.
+_TABLES = {
+    "_XNNNode1x1": "input_id output_id flags",
+    "_XNNNode2x1": "input1_id input2_id output_id flags",
+    "_XNNCat": "axis input1_id input2_id input3_id input4_id output_id flags input5_id",
+    "_XNNNodeConv": "padding_top padding_right padding_bottom padding_left kernel_height kernel_width"
+    " subsampling_height subsampling_width dilation_height dilation_width group_input_channels group_output_channels"
+    " groups adjustment_height adjustment_width input1_id filter_id bias_id output_id flags",
+    "_XNNPooling2D": "padding_top padding_right padding_bottom padding_left pooling_height pooling_width stride_height"
+    " stride_width dilation_height dilation_width input_id output_id flags",
+    "XNNFullyConnected": "input1_id filter_id bias_id output_id flags",
+    "XNNStaticTranspose": "num_dims perm input_id output_id flags",
+    "XNNStaticResizeBilinear2D": "new_height new_width input_id output_id flags",
+    "XNNStaticConstantPad": "pre_paddings post_paddings padding_value input_id output_id flags",
+    "XNNStaticReshape": "num_dims new_shape input_id output_id flags",
+    "XNNArgMaxPooling2d": "padding_top padding_right padding_bottom padding_left pooling_height pooling_width input_id"
+    " output_value_id output_index_id flags",
+    "XNNLeakyReLU": "negative_slope input_id output_id flags",
+    "XNNELU": "alpha input_id output_id flags",
+    "XNNStaticSlice": "num_dims offsets sizes input_id output_id flags",
+    "XNNScaledDotProductAttention": "query_id key_id value_id scale_id mask_id output_id flags",
+}
+# The union XNodeUnion in its order: a kind of node, and its table where that has another name.
+_NODES = (
+    *("Add:_XNNNode2x1", "FullyConnected", "Softmax:_XNNNode1x1", "Sigmoid:_XNNNode1x1", "StaticTranspose"),
+    *("Clamp:_XNNNode1x1", "Conv2d:_XNNNodeConv", "Div:_XNNNode2x1", "StaticResizeBilinear2D", "StaticConstantPad"),
+    *("AvgPooling2d:_XNNPooling2D", "Minimum:_XNNNode2x1", "DepthwiseConv2d:_XNNNodeConv"),
+    *("MaxPooling2d:_XNNPooling2D", "Multiply:_XNNNode2x1", "Subtract:_XNNNode2x1", "Floor:_XNNNode1x1"),
+    *("Convert:_XNNNode1x1", "GlobalAvgPooling2d:_XNNNode1x1", "StaticReshape", "ArgMaxPooling2d"),
+    *("SquareRoot:_XNNNode1x1", "Ceiling:_XNNNode1x1", "Hardswish:_XNNNode1x1", "LeakyReLU", "Maximum:_XNNNode2x1"),
+    *("Negate:_XNNNode1x1", "Square:_XNNNode1x1", "ELU", "Abs:_XNNNode1x1", "PReLU:_XNNNode2x1"),
+    *("Concatenate2:_XNNCat", "Concatenate3:_XNNCat", "Concatenate4:_XNNCat", "StaticSlice"),
+    *("ScaledDotProductAttention", "BatchMatrixMultiply:_XNNNode2x1", "Concatenate5:_XNNCat"),
+    *("ConvTranspose2d:_XNNNodeConv", "ReciprocalSquareRoot:_XNNNode1x1", "Log:_XNNNode1x1", "Gelu:_XNNNode1x1"),
+    *("Tanh:_XNNNode1x1", "Exp:_XNNNode1x1", "Sin:_XNNNode1x1", "Copy:_XNNNode1x1", "Cos:_XNNNode1x1"),
+)
+
+
+@dataclass(frozen=True)
+class NodeKind:
+    """A kind of node: its name, and the slots of the values it takes and makes, of its window and its groups."""
+
+    name: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    window: tuple[int, ...] = ()
+    groups: int | None = None
+    permutation: int | None = None
+
+
+def _kind(entry: str) -> NodeKind:
+    name, _, table = entry.partition(":")
+    slots = fields(_TABLES[table or f"XNN{name}"])
+    values = [field for field in slots if field.endswith("_id")]
+    taken = [slots[field] for field in values if not field.startswith("output")]
+    if name.startswith("Concatenate"):
+        taken = taken[: int(name.removeprefix("Concatenate"))]
+    # Convolutions and poolings other than ArgMaxPooling2d.
+    window = [slots[field] for field in slots if field in ("kernel_height", "kernel_width")] or [
+        slots[field] for field in slots if table == "_XNNPooling2D" and field in ("pooling_height", "pooling_width")
+    ]
+    made = tuple(slots[field] for field in values if field.startswith("output"))
+    return NodeKind(name, tuple(taken), made, tuple(window), slots.get("groups"), slots.get("perm"))
+
+
+NODES = tuple(map(_kind, _NODES))
+
+_FILE = "backends/xnnpack/serialization/schema.fbs"
+_OURS = Schema(
+    IDENTIFIER,
+    {
+        **{name: names.split() for name, names in _TABLES.items()},
+        **{"XNNGraph": list(GRAPH), "XNode": list(NODE), "XValue": list(VALUE), "XNNTensorValue": list(TENSOR)},
+        **{"XNNQuantizedTensorValue": list(QUANTIZED), "PerChannelGroupQuant": list(PER_GROUP)},
+    },
+    {
+        "XNodeUnion": [f"XNN{entry.replace(':', ': ')}" for entry in _NODES],
+        "XValueUnion": _VALUES,
+        "XNNQuantParams": _QUANTIZATIONS,
+    },
+    {"XNNDatatype": {f"xnn_datatype_{name}": number for number, name in enumerate(DTYPES)}},
+)
+
+XNNPACK_SCHEMA = Reliance(
+    "xnnpack-schema",
+    "XNNPACK in ExecuTorch",
+    f"the slots and numbers of {_FILE}: what a delegate computes",
+    "ExecuTorch 1.5.0, 1.5.1",
+    "against the schema in the installed wheel, and every offset while a file is read",
+    lambda: schema_difference(_OURS, _FILE),
+    "nodes of delegates are unknown: no work, no SME2 coverage and no source lines inside delegates",
+)
+RELIANCES = (XNNPACK_SCHEMA,)
