@@ -84,6 +84,8 @@ def _on_and_off(
     raw: dict[str, object], platform: Platform, dtype: str, common: dict[str, object]
 ) -> tuple[Config, str]:
     feature = accelerator(platform, dtype)
+    if feature is None and (unproven := platform.probe().unproven):
+        return parse_config(raw, "(made for this machine)"), unproven
     if feature is None:
         return parse_config(raw, "(made for this machine)"), (
             f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "

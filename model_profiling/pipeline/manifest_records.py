@@ -73,7 +73,7 @@ def experiment_record(
         runner=outcome.runner,
         started=first.started,
         finished=now(),
-        features=outcome.features,
+        features=outcome.features if outcome.features is not None and not outcome.features.unproven else None,
         outputs=outcome.done.outputs if outcome.done else [],
         latency_source="none" if mode == "trace" else "traced executions" if foreign else "untraced executions",
         load_before=round(first.load, 2),

@@ -130,6 +130,8 @@ class Capabilities:
     environment: dict[str, object] = field(default_factory=dict)
     # Differs after every restart of the machine; '' where that is not known.
     boot: str = ""
+    # Why features cannot be switched off here; '' if they can.
+    unproven: str = ""
 
 
 class Platform(Protocol):

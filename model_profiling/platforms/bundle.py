@@ -13,13 +13,11 @@ from model_profiling.base import cache, files
 from model_profiling.base.errors import SetupError
 from model_profiling.base.programs import run_program
 from model_profiling.runner.build import RUNNER_NAME, Build
+from model_profiling.upstream.libraries import BACKEND, LINKED, file_of
 
 # Per architecture: the loader's name, and the ELF machine number that proves a file is meant for it.
 _LOADERS = {"aarch64": ("ld-linux-aarch64.so.1", 183), "x86_64": ("ld-linux-x86-64.so.2", 62)}
-_EXECUTORCH = (
-    *("libexecutorch.so", "libexecutorch_etdump.so", "libexecutorch_kernels_optimized.so"),
-    *("libexecutorch_kernels_quantized.so", "libexecutorch_threadpool.so", "libexecutorch_backend_xnnpack.so"),
-)
+_EXECUTORCH = tuple(map(file_of, (*LINKED, BACKEND)))
 _LICENCE_FILE = "LICENCES.txt"
 _GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 _GCC = ("libstdc++.so.6", "libgcc_s.so.1")

@@ -91,9 +91,9 @@ def _features() -> str:
     """Return the CPU's features, and which of them an on/off comparison would switch."""
     said = list_features([str(build_runner().path)])
     if said is None:
-        raise KitError(
-            "the runner could not list them", "Use executorch==1.5.1; other versions may lay out the table differently."
-        )
+        raise KitError("the runner could not list them", "Run `sme2-kit build` to see why.")
+    if said.unproven:
+        return f"not known: {said.unproven}"
     present = set(said.present)
     chosen = {dtype: features.default_accelerator(said.arch, present, dtype) for dtype in ARITHMETICS}
     pairs = ", ".join(f"{dtype}: {name or 'nothing to switch'}" for dtype, name in chosen.items())

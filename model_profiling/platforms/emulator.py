@@ -11,9 +11,9 @@ from model_profiling.base.installation import PACKAGE, relative_to_here
 from model_profiling.base.on_progress import OnNote
 from model_profiling.base.programs import run_program
 from model_profiling.platforms.base import Capabilities
-from model_profiling.platforms.environment import boot_id, describe_host
+from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.platform_table import Choice
-from model_profiling.platforms.process_platform import ProcessPlatform, list_features
+from model_profiling.platforms.process_platform import ProcessPlatform, capabilities, list_features
 from model_profiling.runner.build import build_runner, host_target
 
 TARGET = "linux-aarch64"
@@ -73,7 +73,7 @@ class EmulatorPlatform(ProcessPlatform):
         environment = {"cpu": "this machine's own", "shows": sme_level(set(features.present)), **describe_host()}
         if self.timing == "emulated":
             environment |= {"cpu": f"QEMU {self.qemu.text}, -cpu max", "host": environment.get("cpu")}
-        return Capabilities(features.arch, tuple(features.present), features.proof, environment, boot_id())
+        return capabilities(features, environment)
 
 
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> EmulatorPlatform:

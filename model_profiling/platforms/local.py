@@ -5,9 +5,9 @@ import platform
 from model_profiling.base.errors import SetupError
 from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.base import Capabilities
-from model_profiling.platforms.environment import boot_id, describe_host
+from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.platform_table import Choice, local_name, row_of
-from model_profiling.platforms.process_platform import ProcessPlatform
+from model_profiling.platforms.process_platform import ProcessPlatform, capabilities
 from model_profiling.runner.build import build_runner
 
 
@@ -24,8 +24,7 @@ class LocalPlatform(ProcessPlatform):
         super().__init__(wanted, build_runner(), prefix=(), timing="measured", no_lock=no_lock)
 
     def probe(self) -> Capabilities:
-        features = self.features()
-        return Capabilities(features.arch, tuple(features.present), features.proof, describe_host(), boot_id())
+        return capabilities(self.features(), describe_host())
 
 
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> LocalPlatform:

@@ -11,7 +11,8 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, RunError, SetupError
-from model_profiling.platforms.base import LaunchFiles, LaunchRequest, launch_flags, paced_flags
+from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
+from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operator_libraries import libraries_for
 from model_profiling.runner.build import Build
@@ -19,6 +20,8 @@ from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, prel
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
 from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
+from model_profiling.upstream.kernel_calls import KERNEL_CALLS, trace_problem
+from model_profiling.upstream.reliance import why_not
 
 # How often a runner that is not the kit's is looked at while it runs.
 _LOOK_S = 0.05
@@ -44,15 +47,22 @@ def features_in(said: bytes | str) -> Features | None:
     return message if isinstance(message, Features) else None
 
 
+def capabilities(features: Features, environment: dict[str, object]) -> Capabilities:
+    """Return what this machine can do, as the kit's runner says."""
+    present = tuple(features.present)
+    return Capabilities(features.arch, present, features.proof, environment, boot_id(), features.unproven)
+
+
 def kit_record(build: Build) -> RunnerRecord:
     digest = files.sha256(build.path)
     return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
 
 
-def no_trace_note(target: str) -> str:
-    """Return why kernels cannot be traced on a target; empty if they can."""
+def no_trace_note(target: str, libraries: Path | None = None) -> str:
+    """Return why kernels cannot be traced on a target, with the libraries in a folder; empty if they can."""
     if target == "linux-aarch64":
-        return ""
+        problem = why_not(KERNEL_CALLS) if libraries is None else trace_problem(libraries)
+        return f"no kernel trace: {problem}" if problem else ""
     return (
         f"no kernel trace: the backend for {target} has no KleidiAI kernels; "
         "only the active features and the operator names are known"
@@ -72,7 +82,7 @@ class ProcessPlatform:
         self.build = build
         self._prefix = prefix
         self._no_lock = no_lock
-        self.trace_note = no_trace_note(build.target.name)
+        self.trace_note = no_trace_note(build.target.name, build.sdk.libraries)
 
     def features(self) -> Features:
         found = list_features([*self._prefix, str(self.build.path)])

@@ -12,6 +12,7 @@ from model_profiling.report import markdown
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
 from model_profiling.report.words import unique_labels
 from model_profiling.runner.protocol import Features
+from model_profiling.upstream.kernel_calls import KERNEL_PREFIX, MATRIX_KERNEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -143,7 +144,7 @@ def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
     width = max(map(len, names), default=0)
     said = {(entry.weights, entry.why) for entry in coverage.formats}
     for label, operator in zip(names, coverage.operators, strict=True):
-        run = [call.kernel for call in operator.kernels if call.kernel.startswith("kai_run_matmul")]
+        run = [call.kernel for call in operator.kernels if call.kernel.startswith(MATRIX_KERNEL)]
         matrix = ", ".join(map(_short, run))
         lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator, said)}")
     return lines
@@ -160,7 +161,7 @@ def _weight_lines(coverage: Coverage) -> list[str]:
 
 
 def _short(kernel: str) -> str:
-    return kernel.removeprefix("kai_run_")
+    return kernel.removeprefix(KERNEL_PREFIX)
 
 
 def _reason(operator: CoveredOperator, said: set[tuple[str, str]]) -> str:

@@ -1,9 +1,9 @@
-"""The one table of CPU features: where cpuinfo keeps each, how to prove it, what builds on it, which one is switched.
+"""The one table of CPU features: how to prove each, what builds on it, which one is switched.
 
-XNNPACK chooses its kernels from cpuinfo's private table `cpuinfo_isa`. The runner clears bytes of that table, so the
-offsets below (cpuinfo as in ExecuTorch 1.5.x) must be right; the `proof` of each feature names the independent source
-that the runner compares with the table before it trusts it, on Arm Linux with what is to be masked hidden in that
-source. `build.py` turns this table into a C++ header, so the runner and the kit cannot disagree.
+XNNPACK chooses its kernels from cpuinfo's private table. The runner clears bytes of that table, so where each feature
+has its byte (`upstream/cpuinfo.py`) must be right; the `proof` of each feature names the independent source that the
+runner compares with the table before it trusts it, on Arm Linux with what is to be masked hidden in that source.
+`build.py` turns this table into a C++ header, so the runner and the kit cannot disagree.
 """
 
 from dataclasses import dataclass
@@ -49,59 +49,58 @@ class CpuId:
 @dataclass(frozen=True)
 class Feature:
     name: str
-    offset: int
     proof: HwCap | CpuId
     requires: tuple[str, ...] = ()
     agreement: FeatureAgreement = FeatureAgreement.EXACT
 
 
-def _avx512(name: str, offset: int, register: str, bit: int, subleaf: int = 0) -> Feature:
-    return Feature(name, offset, CpuId(7, subleaf, register, bit), ("avx512f",))
+def _avx512(name: str, register: str, bit: int, subleaf: int = 0) -> Feature:
+    return Feature(name, CpuId(7, subleaf, register, bit), ("avx512f",))
 
 
 AARCH64 = (
-    Feature("atomics", 0, HwCap(1, 8, "FEAT_LSE")),
-    Feature("bf16", 1, HwCap(2, 14, "FEAT_BF16", also=(12,))),
-    Feature("sve", 2, HwCap(1, 22, "FEAT_SVE")),
-    Feature("sve2", 3, HwCap(2, 1, "FEAT_SVE2"), ("sve",)),
-    Feature("i8mm", 4, HwCap(2, 13, "FEAT_I8MM", also=(9,))),
-    Feature("sme", 5, HwCap(2, 23, "FEAT_SME")),
-    Feature("sme2", 6, HwCap(2, 37, "FEAT_SME2"), ("sme",)),
-    Feature("sme2p1", 7, HwCap(2, 38, "FEAT_SME2p1"), ("sme2",)),
-    Feature("sme_i16i32", 8, HwCap(2, 39, "SME_I16I32"), ("sme2",)),
-    Feature("sme_bi32i32", 9, HwCap(2, 40, "SME_BI32I32"), ("sme2",)),
-    Feature("sme_b16b16", 10, HwCap(2, 41, "FEAT_SME_B16B16"), ("sme2",)),
-    Feature("sme_f16f16", 11, HwCap(2, 42, "FEAT_SME_F16F16"), ("sme2",)),
-    Feature("rdm", 20, HwCap(1, 12, "FEAT_RDM"), agreement=FeatureAgreement.AT_LEAST),
-    Feature("fp16arith", 21, HwCap(1, 10, "FEAT_FP16"), agreement=FeatureAgreement.AT_LEAST),
-    Feature("dot", 22, HwCap(1, 20, "FEAT_DotProd"), agreement=FeatureAgreement.AT_LEAST),
+    Feature("atomics", HwCap(1, 8, "FEAT_LSE")),
+    Feature("bf16", HwCap(2, 14, "FEAT_BF16", also=(12,))),
+    Feature("sve", HwCap(1, 22, "FEAT_SVE")),
+    Feature("sve2", HwCap(2, 1, "FEAT_SVE2"), ("sve",)),
+    Feature("i8mm", HwCap(2, 13, "FEAT_I8MM", also=(9,))),
+    Feature("sme", HwCap(2, 23, "FEAT_SME")),
+    Feature("sme2", HwCap(2, 37, "FEAT_SME2"), ("sme",)),
+    Feature("sme2p1", HwCap(2, 38, "FEAT_SME2p1"), ("sme2",)),
+    Feature("sme_i16i32", HwCap(2, 39, "SME_I16I32"), ("sme2",)),
+    Feature("sme_bi32i32", HwCap(2, 40, "SME_BI32I32"), ("sme2",)),
+    Feature("sme_b16b16", HwCap(2, 41, "FEAT_SME_B16B16"), ("sme2",)),
+    Feature("sme_f16f16", HwCap(2, 42, "FEAT_SME_F16F16"), ("sme2",)),
+    Feature("rdm", HwCap(1, 12, "FEAT_RDM"), agreement=FeatureAgreement.AT_LEAST),
+    Feature("fp16arith", HwCap(1, 10, "FEAT_FP16"), agreement=FeatureAgreement.AT_LEAST),
+    Feature("dot", HwCap(1, 20, "FEAT_DotProd"), agreement=FeatureAgreement.AT_LEAST),
 )
 
 X86_64 = (
-    Feature("ssse3", 17, CpuId(1, 0, "ecx", 9, "sse")),
-    Feature("sse4_1", 18, CpuId(1, 0, "ecx", 19, "sse"), ("ssse3",)),
-    Feature("avx", 22, CpuId(1, 0, "ecx", 28, "avx"), ("sse4_1",)),
-    Feature("avxvnni", 23, CpuId(7, 1, "eax", 4, "avx"), ("avx2",)),
-    Feature("fma3", 24, CpuId(1, 0, "ecx", 12, "avx"), ("avx",)),
-    Feature("f16c", 27, CpuId(1, 0, "ecx", 29, "avx"), ("avx",)),
-    Feature("avx2", 28, CpuId(7, 0, "ebx", 5, "avx"), ("avx",)),
-    Feature("avx512f", 29, CpuId(7, 0, "ebx", 16), ("avx2", "fma3")),
-    _avx512("avx512cd", 32, "ebx", 28),
-    _avx512("avx512dq", 33, "ebx", 17),
-    _avx512("avx512bw", 34, "ebx", 30),
-    _avx512("avx512vl", 35, "ebx", 31),
-    _avx512("avx512ifma", 36, "ebx", 21),
-    _avx512("avx512vbmi", 37, "ecx", 1),
-    _avx512("avx512vbmi2", 38, "ecx", 6),
-    _avx512("avx512bitalg", 39, "ecx", 12),
-    _avx512("avx512vpopcntdq", 40, "ecx", 14),
-    _avx512("avx512vnni", 41, "ecx", 11),
-    _avx512("avx512bf16", 42, "eax", 5, subleaf=1),
-    _avx512("avx512fp16", 43, "edx", 23),
+    Feature("ssse3", CpuId(1, 0, "ecx", 9, "sse")),
+    Feature("sse4_1", CpuId(1, 0, "ecx", 19, "sse"), ("ssse3",)),
+    Feature("avx", CpuId(1, 0, "ecx", 28, "avx"), ("sse4_1",)),
+    Feature("avxvnni", CpuId(7, 1, "eax", 4, "avx"), ("avx2",)),
+    Feature("fma3", CpuId(1, 0, "ecx", 12, "avx"), ("avx",)),
+    Feature("f16c", CpuId(1, 0, "ecx", 29, "avx"), ("avx",)),
+    Feature("avx2", CpuId(7, 0, "ebx", 5, "avx"), ("avx",)),
+    Feature("avx512f", CpuId(7, 0, "ebx", 16), ("avx2", "fma3")),
+    _avx512("avx512cd", "ebx", 28),
+    _avx512("avx512dq", "ebx", 17),
+    _avx512("avx512bw", "ebx", 30),
+    _avx512("avx512vl", "ebx", 31),
+    _avx512("avx512ifma", "ebx", 21),
+    _avx512("avx512vbmi", "ecx", 1),
+    _avx512("avx512vbmi2", "ecx", 6),
+    _avx512("avx512bitalg", "ecx", 12),
+    _avx512("avx512vpopcntdq", "ecx", 14),
+    _avx512("avx512vnni", "ecx", 11),
+    _avx512("avx512bf16", "eax", 5, subleaf=1),
+    _avx512("avx512fp16", "edx", 23),
     # XNNPACK prefers AMX to AVX-512, so what AMX would replace cannot be switched off while AMX stays on.
-    Feature("amx_bf16", 49, CpuId(7, 0, "edx", 22), ("amx_tile", "avx512bf16"), FeatureAgreement.AT_MOST),
-    Feature("amx_tile", 50, CpuId(7, 0, "edx", 24), ("avx512f",), FeatureAgreement.AT_MOST),
-    Feature("amx_int8", 51, CpuId(7, 0, "edx", 25), ("amx_tile", "avx512vnni"), FeatureAgreement.AT_MOST),
+    Feature("amx_bf16", CpuId(7, 0, "edx", 22), ("amx_tile", "avx512bf16"), FeatureAgreement.AT_MOST),
+    Feature("amx_tile", CpuId(7, 0, "edx", 24), ("avx512f",), FeatureAgreement.AT_MOST),
+    Feature("amx_int8", CpuId(7, 0, "edx", 25), ("amx_tile", "avx512vnni"), FeatureAgreement.AT_MOST),
 )
 
 TABLES: dict[str, tuple[Feature, ...]] = {"aarch64": AARCH64, "x86_64": X86_64}

@@ -13,15 +13,15 @@ import os
 from pathlib import Path
 
 from model_profiling.base import cache
+from model_profiling.base.elf import read_library
 from model_profiling.base.errors import SetupError
 from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
-from model_profiling.runner.elf import read_library
-from model_profiling.runner.trace_file import INVOKE
+from model_profiling.upstream.kernel_calls import INVOKE, trace_problem, traceable_kernels
+from model_profiling.upstream.libraries import BACKEND, file_of
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
-_PREFIX = "kai_run_"
 _SHIM = "libsme2_kit_trace.so"
-_BACKEND = "libexecutorch_backend_xnnpack.so"
+_BACKEND = file_of(BACKEND)
 
 
 def build_shim(build: Build) -> Path:
@@ -31,11 +31,9 @@ def build_shim(build: Build) -> Path:
             f"the XNNPACK backend for {build.target.name} has no KleidiAI kernels to trace",
             "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
         )
-    exported = read_library(build.sdk.libraries / _BACKEND).defined
-    symbols = sorted(name for name in exported if name.startswith(_PREFIX))
-    if not symbols:
-        what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
-        raise SetupError(what, "Use executorch 1.5.1.")
+    if problem := trace_problem(build.sdk.libraries):
+        raise SetupError(f"kernels cannot be traced: {problem}", "Run without kernels, or with executorch 1.5.1.")
+    symbols = traceable_kernels(read_library(build.sdk.libraries / _BACKEND))
     source = generate_shim([*symbols, INVOKE])
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
@@ -61,7 +59,11 @@ def generate_shim(symbols: list[str]) -> str:
     """Return the shim's source: one trampoline per kernel, and a recorder."""
     names = ",\n".join(f'  "{name}"' for name in symbols)
     trampolines = "\n".join(_trampoline(index, name) for index, name in enumerate(symbols))
-    return _RECORDER.replace("@NAMES@", names).replace("@COUNT@", str(len(symbols))) + trampolines
+    values = {"@NAMES@": names, "@COUNT@": str(len(symbols)), "@BACKEND@": _BACKEND}
+    recorder = _RECORDER
+    for mark, value in values.items():
+        recorder = recorder.replace(mark, value)
+    return recorder + trampolines
 
 
 def _trampoline(index: int, name: str) -> str:
@@ -122,7 +124,7 @@ static void add(int32_t kernel, uint64_t value) {
 extern "C" __attribute__((visibility("hidden"))) void *sme2_kit_note(int32_t kernel) {
   pthread_mutex_lock(&lock);
   if (real[kernel] == nullptr) {
-    real[kernel] = dlsym(dlopen("libexecutorch_backend_xnnpack.so", RTLD_NOLOAD | RTLD_NOW), kNames[kernel]);
+    real[kernel] = dlsym(dlopen("@BACKEND@", RTLD_NOLOAD | RTLD_NOW), kNames[kernel]);
     if (real[kernel] == nullptr) abort();
   }
   add(kernel, 1);
@@ -131,7 +133,7 @@ extern "C" __attribute__((visibility("hidden"))) void *sme2_kit_note(int32_t ker
 }
 
 static int find_backend(dl_phdr_info *info, size_t, void *) {
-  if (strstr(info->dlpi_name, "libexecutorch_backend_xnnpack") == nullptr) return 0;
+  if (strstr(info->dlpi_name, "@BACKEND@") == nullptr) return 0;
   backend_start = info->dlpi_addr;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const uintptr_t end = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz;

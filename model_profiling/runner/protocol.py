@@ -30,7 +30,10 @@ class TensorInfo(msgspec.Struct, frozen=True):
 
 
 class Features(msgspec.Struct, frozen=True, tag_field="event", tag="features"):
-    """The CPU's features before and after masking. `disabled` went, `absent` was asked for but was not there."""
+    """The CPU's features before and after masking. `disabled` went, `absent` was asked for but was not there.
+
+    `unproven` is why they are not known, and cannot be masked; empty if they are.
+    """
 
     arch: str
     proof: str
@@ -38,6 +41,7 @@ class Features(msgspec.Struct, frozen=True, tag_field="event", tag="features"):
     disabled: list[str]
     absent: list[str]
     active: list[str]
+    unproven: str = ""
 
 
 class Operators(msgspec.Struct, frozen=True, tag_field="event", tag="operators"):

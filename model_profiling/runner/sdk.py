@@ -1,7 +1,6 @@
 """The ExecuTorch wheel as a C++ SDK: the one that is installed, or another platform's fetched through pip."""
 
 import importlib.metadata
-import importlib.util
 import sys
 import tempfile
 import zipfile
@@ -13,6 +12,8 @@ from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.base.programs import run_program
+from model_profiling.upstream.installed_wheel import executorch_folder
+from model_profiling.upstream.libraries import BACKEND, file_of
 
 # What of a wheel is kept.
 _KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")
@@ -40,18 +41,17 @@ class Sdk:
 
 def installed_sdk() -> Sdk:
     """Return the SDK inside the installed wheel, found without importing it."""
-    spec = importlib.util.find_spec("executorch")
-    locations = list(spec.submodule_search_locations or []) if spec else []
-    if not locations:
+    folder = executorch_folder()
+    if folder is None:
         raise SetupError("the executorch package is not installed", install_command("run"))
     wheel = importlib.metadata.distribution("executorch")
     # The wheel's own list of its files has the hash of each.
     content = cache.digest(wheel.read_text("RECORD") or "")
-    return _checked(Sdk(wheel.version, Path(locations[0]), content))
+    return _checked(Sdk(wheel.version, folder, content))
 
 
 def _checked(sdk: Sdk) -> Sdk:
-    libraries = list(sdk.libraries.glob("libexecutorch_backend_xnnpack.*"))
+    libraries = list(sdk.libraries.glob(file_of(BACKEND, ".*")))
     if not libraries or not (sdk.include_directories[0] / "executorch").is_dir():
         raise SetupError(
             f"executorch {sdk.version} at {sdk.root} ships no C++ libraries (wheels do since 1.5.0)",

@@ -6,9 +6,8 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, RunError
+from model_profiling.upstream.kernel_calls import INVOKE
 
-# XNNPACK's own entry into a delegate, which ExecuTorch calls through the GOT as well.
-INVOKE = "xnn_invoke_runtime"
 _LONGEST_TRACE = 1 << 30
 
 

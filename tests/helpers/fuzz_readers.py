@@ -42,6 +42,7 @@ from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.profile import profiles
 from model_profiling.base import files
+from model_profiling.base.elf import read_library
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.npy import read_npy
 from model_profiling.cli.numerics import as_text as numerics_text
@@ -77,7 +78,6 @@ from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.runner.elf import read_library
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store import transaction

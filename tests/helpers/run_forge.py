@@ -17,7 +17,6 @@ from model_profiling.analysis.timing.categories import strip_instance
 from model_profiling.base import files
 from model_profiling.formats import etdump
 from model_profiling.runner.protocol import Features
-from model_profiling.runner.trace_file import INVOKE
 from model_profiling.store.artifacts import KERNEL_TRACE
 from model_profiling.store.run_directory import (
     ExperimentRecord,
@@ -28,6 +27,7 @@ from model_profiling.store.run_directory import (
     experiment_file,
     threads_name,
 )
+from model_profiling.upstream.kernel_calls import INVOKE
 from tests.helpers.bulk_dump import Call, write_dump
 
 _TURNS = 20

@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
 from model_profiling.store.run_directory import RunDirectory
+from model_profiling.upstream.cpuinfo import OFFSETS
 from sme2_kit import Run
 from tests.conftest import ROOT, kit, needs_emulator
 from tests.helpers.contract_check import check_files, check_printed
@@ -132,11 +132,10 @@ def test_each_feature_goes_with_what_builds_on_it_and_nothing_else() -> None:
 
 def test_two_features_in_each_others_place_are_noticed_though_both_are_present(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another cpuinfo had moved them: masking one of them would mask the other."""
-    places = {feature.name: feature.offset for feature in features.AARCH64}
+    places = dict(OFFSETS["aarch64"])
     places["i8mm"], places["bf16"] = places["bf16"], places["i8mm"]
     places["sme2"], places["sve2"] = places["sve2"], places["sme2"]
-    moved = tuple(replace(feature, offset=places[feature.name]) for feature in features.AARCH64)
-    monkeypatch.setitem(features.TABLES, "aarch64", moved)
+    monkeypatch.setitem(OFFSETS, "aarch64", places)
     for name in ("i8mm", "bf16", "sme2", "sve2"):
         done = listed(f"--disable_features={name}")
         assert done.returncode == Exit.FEATURES_UNPROVEN

@@ -14,11 +14,11 @@ import pytest
 from model_profiling.base import dtypes
 from model_profiling.cli import check, export, platform_flags, quicktest, roofs, tune
 from model_profiling.fleet.sweep import sweep_file
-from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms import platform_table
 from model_profiling.platforms.platform_table import PLATFORMS, Choice
 from model_profiling.runner import features
+from model_profiling.upstream import xnnpack_schema
 from tests.conftest import ROOT
 
 PACKAGE = ROOT / "model_profiling"
@@ -131,7 +131,7 @@ def test_mcp_parameters_offer_what_the_tables_have() -> None:
 def test_a_dtype_says_all_that_is_asked_of_it(row: dtypes.Dtype) -> None:
     assert row.weight_bits and row.element_bytes and row.computes_as in dtypes.ARITHMETICS
     assert row.accelerators.keys() == features.TABLES.keys()
-    assert {*row.activations, *row.weights} <= {*xnnpack_graph._DTYPES} and (row.activations or row.weights)
+    assert {*row.activations, *row.weights} <= {*xnnpack_schema.DTYPES} and (row.activations or row.weights)
     assert (row.numerics.least_sqnr_db is None) == (not row.converts)
     assert row.quantized or row.numerics.rounding is not None
     assert not row.calibrated or row.quantized == "graph"

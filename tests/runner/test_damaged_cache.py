@@ -26,6 +26,7 @@ from model_profiling.runner.build import build_runner, host_compiler, host_targe
 from model_profiling.runner.custom_operators import operator_libraries
 from model_profiling.runner.kernel_trace import build_shim, preload_environment
 from model_profiling.runner.sdk import fetched_sdk
+from model_profiling.upstream.libraries import LINKED
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers.file_faults import FAULTS
 
@@ -170,7 +171,7 @@ def test_another_source_compiler_python_or_wheel_has_an_entry_of_its_own(
         patch.setenv("CXX", f"{os.environ['CXX']} -g0")
         another()
     with monkeypatch.context() as patch:
-        patch.setattr(building, "_LINKED", building._LINKED[:-1])
+        patch.setattr(building, "LINKED", LINKED[:-1])
         another()
     with monkeypatch.context() as patch:
         sdk = sdks.installed_sdk()

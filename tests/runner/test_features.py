@@ -4,6 +4,7 @@ import pytest
 
 from model_profiling.base.dtypes import EXPORTED
 from model_profiling.runner import features
+from model_profiling.upstream.cpuinfo import OFFSETS
 
 pytestmark = pytest.mark.fast
 
@@ -52,7 +53,9 @@ def test_the_default_accelerator_is_the_best_the_machine_has_for_the_dtype(
 @pytest.mark.parametrize("arch", features.TABLES)
 def test_no_two_features_share_a_byte_and_all_requirements_exist(arch: str) -> None:
     table = features.TABLES[arch]
-    assert len({feature.offset for feature in table}) == len(table)
+    offsets = OFFSETS[arch]
+    assert offsets.keys() == {feature.name for feature in table}
+    assert len(set(offsets.values())) == len(offsets)
     names = {feature.name for feature in table}
     assert all(set(feature.requires) <= names and len(feature.requires) <= 2 for feature in table)
     assert set(features.ALIASES[arch].values()) <= names

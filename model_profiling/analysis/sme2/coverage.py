@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, MATRIX_KERNEL, KernelCalls, KernelEvidence
+from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, KernelCalls, KernelEvidence
 from model_profiling.analysis.sme2.weight_formats import (
     CHECKED,
     FormatKernels,
@@ -17,6 +17,7 @@ from model_profiling.analysis.sme2.weight_formats import (
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.category_table import is_custom, is_packed
 from model_profiling.analysis.timing.profile import Part, Where
+from model_profiling.upstream.kernel_calls import MATRIX_KERNEL
 
 if TYPE_CHECKING:
     from model_profiling.formats.pte import xnnpack_graph

@@ -11,8 +11,9 @@ import msgspec
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace
+from model_profiling.upstream.kernel_calls import CLOCK_READS, MATRIX_KERNEL
+from model_profiling.upstream.reliance import why_not
 
-MATRIX_KERNEL = "kai_run_matmul"
 ELIGIBLE = ("CONV", "GEMM")
 
 
@@ -70,6 +71,8 @@ def assign_kernels(trace: Trace, dump: etdump.Etdump) -> KernelEvidence:
     operators: list[OperatorKernels] = []
     outside: list[Calls] = []
     try:
+        if problem := why_not(CLOCK_READS):
+            raise _MismatchError(problem)
         delegates = _delegates(dump)
         # Runs before those of the dump, such as warm-up: the dump has the last ones.
         earlier = len(invocations) - len(delegates)

@@ -9,10 +9,11 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.upstream.kernel_calls import KERNEL_PREFIX
 
 _LONGEST_LOG = 1 << 28
 _CHOSEN = re.compile(r"Using (?P<purpose>[^'\n]{1,80}?) microkernel '(?P<kernel>[A-Za-z0-9_]{1,200})'")
-_KLEIDIAI = re.compile(r"\b(?P<kernel>kai_run_[a-z0-9_]{1,200})\b")
+_KLEIDIAI = re.compile(rf"\b(?P<kernel>{KERNEL_PREFIX}[a-z0-9_]{{1,200}})\b")
 # The instruction set at the end of XNNPACK's kernel names (`…__neonsme2`), and inside KleidiAI's (`…_sme2_mopa`).
 _INSTRUCTIONS = (
     *("sme2", "sme", "sve", "neoni8mm", "neondot", "neonfp16arith", "neonfma", "neon"),

@@ -93,21 +93,22 @@ inline bool initialize_without(const std::vector<bool>&) {
 
 inline bool in_table(const Feature& feature) { return cpuinfo_isa[feature.offset] != 0; }
 
-// The table must say what the independent source says, without the features that were `hidden` from cpuinfo.
-inline void prove_table(const std::vector<bool>& hidden) {
+// The table must say what the independent source says, without the features that were `hidden` from cpuinfo. Returns
+// what speaks against it; empty if nothing does.
+inline std::string table_problem(const std::vector<bool>& hidden) {
+  if (*kUnproven) return kUnproven;
   for (const Feature& feature : kFeatures) {
     const Known known = hidden[&feature - kFeatures] ? Known::no : independently_known(feature);
     const bool table = in_table(feature);
     const bool too_much = table && known == Known::no && feature.agreement != Agreement::AT_LEAST;
     const bool too_little = !table && known == Known::yes && feature.agreement != Agreement::AT_MOST;
     if (cpuinfo_isa[feature.offset] > 1 || too_much || too_little) {
-      throw Failure(
-          Exit::FEATURES_UNPROVEN,
-          std::string("the CPU feature table of this ExecuTorch is not laid out as expected: it says ") +
-              (table ? "yes" : "no") + " to '" + feature.name + "' where " + kProof + " says " +
-              (known == Known::yes ? "yes" : "no") + "; features cannot be masked safely");
+      return std::string("the CPU feature table of this ExecuTorch is not laid out as expected: it says ") +
+          (table ? "yes" : "no") + " to '" + feature.name + "' where " + kProof + " says " +
+          (known == Known::yes ? "yes" : "no");
     }
   }
+  return "";
 }
 
 inline const Feature& find_feature(const std::string& name) {
@@ -125,11 +126,11 @@ inline const Feature& find_feature(const std::string& name) {
 }
 
 struct FeatureReport {
-  std::string proof;
+  std::string proof, unproven;
   std::vector<std::string> present, disabled, absent, active;
 
   void print() const {
-    Line("features").add("arch", std::string(kArch)).add("proof", proof).add("present", present)
+    Line("features").add("arch", std::string(kArch)).add("proof", proof).add("unproven", unproven).add("present", present)
         .add("disabled", disabled).add("absent", absent).add("active", active).print();
   }
 };
@@ -154,8 +155,13 @@ inline std::vector<bool> with_dependents(const std::vector<std::string>& names) 
 inline FeatureReport mask_features(const std::vector<std::string>& names) {
   const std::vector<bool> gone = with_dependents(names);
   const bool hidden = initialize_without(gone);
-  prove_table(hidden ? gone : std::vector<bool>(gone.size(), false));
   FeatureReport report;
+  report.unproven = table_problem(hidden ? gone : std::vector<bool>(gone.size(), false));
+  if (!report.unproven.empty()) {
+    // The program runs as it would without us; what it runs with is not known.
+    if (names.empty()) return report;
+    throw Failure(Exit::FEATURES_UNPROVEN, report.unproven + "; features cannot be masked safely");
+  }
   report.proof = std::string(kProof) + (hidden ? ", masked where cpuinfo reads it" : ", presence only");
   const auto present = [&](const Feature& feature) {
     return in_table(feature) ||

@@ -1,6 +1,7 @@
 """What a 64-bit little-endian ELF library defines, takes from others and wants loaded: its dynamic symbols."""
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +10,9 @@ from model_profiling.base.errors import SetupError
 
 # No library that the kit reads is larger.
 _LARGEST = 2 << 30
-_DYNAMIC, _DYNSYM, _VERSIONS = 6, 11, 0x6FFFFFFF
+_RELOCATIONS, _DYNAMIC, _DYNSYM, _VERSIONS = 4, 6, 11, 0x6FFFFFFF
+# Relocations of calls through the table of addresses, by the ELF machine: aarch64 and x86_64.
+_JUMP_SLOTS = {183: 1026, 62: 7}
 _NEEDED = 1
 # Versions 0 and 1 of a symbol say that it has none.
 _LAST_UNVERSIONED = 1
@@ -17,11 +20,17 @@ _LAST_UNVERSIONED = 1
 
 @dataclass(frozen=True)
 class Library:
-    """`taken` are symbols that it does not define, without those that carry the version of the library to give them."""
+    """`defined` has the size of each symbol that it defines.
 
-    defined: frozenset[str]
+    `taken` are symbols that it does not define, without those that carry the version of the library to give them;
+    `bound_late` are symbols that it calls through its table of addresses, where another library may come first.
+    """
+
+    machine: int
+    defined: Mapping[str, int]
     taken: tuple[str, ...]
     needed: tuple[str, ...]
+    bound_late: frozenset[str]
 
 
 def read_library(path: Path) -> Library:
@@ -38,7 +47,9 @@ def _parse(data: bytes) -> Library:
     size, count = struct.unpack_from("<HH", data, 0x3A)
     sections = [struct.unpack_from("<IIQQQQIIQQ", data, section_table + size * index) for index in range(count)]
     versions = next((section[4] for section in sections if section[1] == _VERSIONS), None)
-    defined: set[str] = set()
+    (machine,) = struct.unpack_from("<H", data, 0x12)
+    defined: dict[str, int] = {}
+    names: list[str] = []
     taken: list[str] = []
     needed: list[str] = []
     for section in sections:
@@ -51,15 +62,31 @@ def _parse(data: bytes) -> Library:
             needed += [_text(data, strings + value) for tag, value in entries if tag == _NEEDED]
             continue
         for index in range(length // 24):
-            name, _, _, home = struct.unpack_from("<IBBH", data, start + 24 * index)
+            name, _, _, home, _, size_of_it = struct.unpack_from("<IBBHQQ", data, start + 24 * index)
+            names.append(_text(data, strings + name) if name else "")
             if not name:
                 continue
             version = struct.unpack_from("<H", data, versions + 2 * index)[0] & 0x7FFF if versions else 0
             if home:
-                defined.add(_text(data, strings + name))
+                defined[names[-1]] = size_of_it
             elif version <= _LAST_UNVERSIONED:
-                taken.append(_text(data, strings + name))
-    return Library(frozenset(defined), tuple(taken), tuple(needed))
+                taken.append(names[-1])
+    late = _bound_late(data, sections, names, _JUMP_SLOTS.get(machine))
+    return Library(machine, defined, tuple(taken), tuple(needed), late)
+
+
+def _bound_late(
+    data: bytes, sections: list[tuple[int, ...]], names: list[str], jump_slot: int | None
+) -> frozenset[str]:
+    found = set()
+    for section in sections:
+        if section[1] != _RELOCATIONS:
+            continue
+        for at in range(section[4], section[4] + section[5] // 24 * 24, 24):
+            (info,) = struct.unpack_from("<Q", data, at + 8)
+            if info & 0xFFFFFFFF == jump_slot:
+                found.add(names[info >> 32])
+    return frozenset(found)
 
 
 def _text(data: bytes, start: int) -> str:
