@@ -143,6 +143,7 @@ fuzz: $(VENV)/.setup-dev
 schema: $(VENV)/.setup-dev
 	$(BIN)/python -m model_profiling.schemas
 	$(BIN)/python -m tests.helpers.promised_fields
+	$(BIN)/python -m tests.helpers.upstream_table
 
 # The site, in site/; a broken link is an error.
 docs: $(VENV)/.setup-wide

@@ -11,6 +11,8 @@ from model_profiling.formats import pte
 from model_profiling.runner.build import Build
 from model_profiling.runner.custom_operators import needs_custom_operators, operator_libraries
 from model_profiling.runner.protocol import Operators, decode_message
+from model_profiling.upstream.program_schema import PROGRAM_SCHEMA
+from model_profiling.upstream.reliance import holds
 
 
 def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
@@ -23,7 +25,12 @@ def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
 
 
 def missing_operators(build: Build, model: Path) -> list[str]:
-    """Return the operators that a program calls and that neither the runner nor its libraries have, each once."""
+    """Return the operators that a program calls and that neither the runner nor its libraries have, each once.
+
+    Of an ExecuTorch whose files the kit does not know, none: the runner names the first one that is missing.
+    """
+    if not holds(PROGRAM_SCHEMA):
+        return []
     called = _called(pte.read(model))
     try:
         libraries = libraries_for(build, model)

@@ -20,10 +20,13 @@ from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import PYTHON_TAG, Sdk, fetched_sdk, installed_sdk
+from model_profiling.upstream import libraries
 from model_profiling.upstream.cpuinfo import OFFSETS, table_problem
 from model_profiling.upstream.libraries import BACKEND, LINKED, file_of
+from model_profiling.upstream.reliance import why_not
 
 NATIVE = Path(__file__).parent / "native"
+PRIVATE_SYMBOLS = Path(libraries.__file__).parent / "native"
 RUNNER_NAME = "sme2_runner"
 # A compiler in a Python package, which is called through Python; see `call_compiler`.
 ZIG = "ziglang"
@@ -88,6 +91,8 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
     if target_name is not None and target_name not in TARGETS:
         raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")
     target = TARGETS[target_name] if target_name else host
+    if problem := why_not(libraries.NAMES) or why_not(libraries.THREAD_COUNT):
+        raise SetupError(problem, "Install an ExecuTorch that the kit knows: sme2-kit doctor --upstream names them.")
     if target == host:
         sdk, command = installed_sdk(), host_compiler()
     else:
@@ -99,9 +104,13 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
     made_from = {
         **build_inputs(target, sdk, command, compiler),
         # Wherever this kit lies: the sources have a hash of their own.
-        "calls": cache.digest(str(_calls(target, sdk, command, Path())).replace(str(NATIVE), "native")),
+        "calls": cache.digest(
+            str(_calls(target, sdk, command, Path()))
+            .replace(str(NATIVE), "native")
+            .replace(str(PRIVATE_SYMBOLS), "upstream")
+        ),
         "tables": cache.digest(tables),
-        "sources": files.folder_sha256(NATIVE, "*"),
+        "sources": files.folder_sha256(NATIVE, "*") + files.folder_sha256(PRIVATE_SYMBOLS, "*"),
     }
 
     def make(folder: Path) -> None:
@@ -169,7 +178,7 @@ def compile_command(
     """Return the compiler call for one source file linked with ExecuTorch, without the XNNPACK backend."""
     macos = target.library_suffix == ".dylib"
     flags = ["-O2", "-std=c++17", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED"]
-    includes = [f"-I{path}" for path in (tables, NATIVE, *sdk.include_directories)]
+    includes = [f"-I{path}" for path in (tables, NATIVE, PRIVATE_SYMBOLS, *sdk.include_directories)]
     link = [f"-L{sdk.libraries}", f"-Wl,-rpath,{sdk.libraries}", *([] if macos else ["-Wl,--no-as-needed"])]
     libraries = [f"-l{name}" for name in LINKED] + ([] if macos else ["-ldl"])
     return [*command, *flags, *includes, str(source), "-o", str(out), *link, *libraries]

@@ -1,7 +1,10 @@
 """All that the kit relies on without a promise, in the order in which it is printed."""
 
+import msgspec
+
 from model_profiling.upstream import (
     cpuinfo,
+    etdump_schema,
     kernel_calls,
     libraries,
     program_schema,
@@ -9,14 +12,38 @@ from model_profiling.upstream import (
     torch_stubs,
     xnnpack_schema,
 )
-from model_profiling.upstream.reliance import Reliance
+from model_profiling.upstream.reliance import Reliance, State, check_reliance
 
 ALL: tuple[Reliance, ...] = (
     *program_schema.RELIANCES,
     *xnnpack_schema.RELIANCES,
+    *etdump_schema.RELIANCES,
     *libraries.RELIANCES,
     *cpuinfo.RELIANCES,
     *kernel_calls.RELIANCES,
     *torch_stubs.RELIANCES,
     *ray_worker.RELIANCES,
 )
+
+
+class RelianceState(msgspec.Struct, frozen=True):
+    """A reliance and whether it holds here; `reason` is why not, or why that was not checked."""
+
+    name: str
+    project: str
+    relies_on: str
+    proven: str
+    checked: str
+    instead: str
+    state: State
+    reason: str
+
+
+def reliance_states() -> list[RelianceState]:
+    """Check all of them."""
+    found = []
+    for each in ALL:
+        texts = (each.name, each.project, each.relies_on, each.proven, each.checked, each.instead)
+        seen = check_reliance(each)
+        found.append(RelianceState(*texts, seen.state, seen.reason))
+    return found

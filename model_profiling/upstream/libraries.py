@@ -66,6 +66,7 @@ NAMES = Reliance(
     "the files are there when a runner is built",
     _check_names,
     "no runner is built: give a runner of your own (runner_path)",
+    essential=True,
 )
 THREAD_COUNT = Reliance(
     "thread-count",
@@ -75,5 +76,6 @@ THREAD_COUNT = Reliance(
     f"{file_of(THREADPOOL)} exports them; the runner asks how many threads there are after it has set them",
     _check_pool,
     "no runner is built: give a runner of your own (runner_path)",
+    essential=True,
 )
 RELIANCES = (NAMES, THREAD_COUNT)

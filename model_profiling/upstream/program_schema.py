@@ -69,6 +69,6 @@ PROGRAM_SCHEMA = Reliance(
     "ExecuTorch 1.5.0, 1.5.1",
     "against the schema in the installed wheel, and every offset while a file is read",
     lambda: schema_difference(_OURS, _PROGRAM_FILE) or schema_difference(_OUR_SCALARS, _SCALAR_FILE),
-    "what is in a .pte is unknown: one experiment without on/off, operators by their names alone",
+    "what is in a .pte is unknown: its dtype, source lines and work; operators are known by their names alone",
 )
 RELIANCES = (PROGRAM_SCHEMA,)

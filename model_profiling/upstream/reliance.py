@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# For tests: names of reliances, separated by commas, or `all`, whose checks are to fail.
+# For tests: names of reliances, separated by commas, or `all` but the essential ones, whose checks are to fail.
 FAILS_VARIABLE = "SME2_KIT_UPSTREAM_FAILS"
 # With which releases the kit was tested as a whole.
 PROVEN_EXECUTORCH = ("1.5.0", "1.5.1")
@@ -37,15 +37,17 @@ class Reliance:
     checked: str
     check: Callable[[], str]
     instead: str
+    # Without it nothing can be measured: there is no other way, and only its own name switches it off.
+    essential: bool = False
 
 
 @dataclass(frozen=True)
-class CheckResult:
+class RelianceCheck:
     state: State
     reason: str = ""
 
 
-def check_reliance(reliance: Reliance) -> CheckResult:
+def check_reliance(reliance: Reliance) -> RelianceCheck:
     """Check a reliance, once in a process."""
     return _checked(reliance, os.environ.get(FAILS_VARIABLE, ""))
 
@@ -62,16 +64,16 @@ def why_not(reliance: Reliance) -> str:
 
 
 @functools.cache
-def _checked(reliance: Reliance, failing: str) -> CheckResult:
-    if failing == "all" or reliance.name in failing.split(","):
-        return CheckResult("fails", f"{reliance.name} is switched off by {FAILS_VARIABLE}")
+def _checked(reliance: Reliance, failing: str) -> RelianceCheck:
+    if (failing == "all" and not reliance.essential) or reliance.name in failing.split(","):
+        return RelianceCheck("fails", f"{reliance.name} is switched off by {FAILS_VARIABLE}")
     try:
         wrong = reliance.check()
     except NotCheckable as reason:
-        return CheckResult("not checked", str(reason))
+        return RelianceCheck("not checked", str(reason))
     except Exception as error:  # noqa: BLE001 - another version may do anything, and then it is not what was proven
         wrong = f"{reliance.name} cannot be checked ({type(error).__name__}: {error})"
-    return CheckResult("fails", wrong) if wrong else CheckResult("holds")
+    return RelianceCheck("fails", wrong) if wrong else RelianceCheck("holds")
 
 
 def installed_version(package: str) -> str:

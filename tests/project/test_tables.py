@@ -24,7 +24,7 @@ from tests.conftest import ROOT
 PACKAGE = ROOT / "model_profiling"
 DTYPE_TABLE, PLATFORM_TABLE = "base/dtypes.py", "platforms/platform_table.py"
 # XNNPACK's own types, and the types of operators' tensors: other vocabularies, in which some words are the same.
-OTHER_VOCABULARIES = {"formats/pte/xnnpack_graph.py", "analysis/timing/work.py"}
+OTHER_VOCABULARIES = {"upstream/xnnpack_schema.py", "analysis/timing/work.py"}
 TENSOR_TYPES = {"analysis/graph/operator_work.py", "analysis/advice/compute.py"}
 DTYPES = {*dtypes.NAMES}
 NAMES = {*platform_table.NAMES, platform_table.LOCAL}

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from model_profiling.base.errors import InputError
 from model_profiling.formats.etdump.distinct import FEW, groups
+from model_profiling.upstream import etdump_schema
 
 Positions = npt.NDArray[np.int64]
 U32 = npt.NDArray[np.uint32]
@@ -21,7 +22,7 @@ Rows = npt.NDArray[np.intp]
 ALL = slice(None)
 NONE = np.zeros(0, np.intp)
 
-IDENTIFIER = b"ED00"
+IDENTIFIER = etdump_schema.IDENTIFIER.encode()
 
 
 class EtdumpError(InputError):

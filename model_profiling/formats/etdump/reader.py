@@ -12,16 +12,8 @@ from model_profiling.base import files
 from model_profiling.formats.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
 from model_profiling.formats.etdump.flatbuffer import ALL, EtdumpError, Positions, Tables, Words
 from model_profiling.formats.etdump.strings import StringPool
-
-# Widths in bytes of each table's fields, in the order of etdump_schema_flatcc.fbs.
-_ETDUMP = (4, 4)
-_RUN_DATA = (4, 4, 4, 4)
-_ALLOCATOR = (4,)
-_EVENT = (4, 4, 4)
-_PROFILE_EVENT = (4, 4, 4, 4, 4, 4, 8, 8)
-_ALLOCATION_EVENT = (4, 8)
-_DEBUG_EVENT = (8, 4, 4, 4, 4, 4)
-_VALUE = (1, 4, 4, 4, 4, 4, 4, 4)
+from model_profiling.upstream import etdump_schema as schema
+from model_profiling.upstream.reliance import why_not
 
 # Types of the columns, in the order of Events, of `_allocation_events` and of DebugEvents.
 _EVENT_TYPES = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint64, np.uint64, np.uint32)
@@ -57,25 +49,27 @@ def read(path: Path) -> Etdump:
 
 def parse(data: Any, path: Path) -> Etdump:
     """Read a dump from bytes in memory; `path` only names it in errors."""
+    if problem := why_not(schema.ETDUMP_SCHEMA):
+        raise EtdumpError(path, problem, hint="Use a version of ExecuTorch that the kit knows.")
     words = Words(data, path)
     root = root_table(words)
     runs = run_tables(words, root)
     pool = StringPool(words)
-    (block_name,) = pool.codes(runs, 0)
+    (block_name,) = pool.codes(runs, schema.RUN_DATA["name"])
     entries = _Entries(words, runs)
     profile = _Parts(entries.total, *_EVENT_TYPES)
     allocation = _Parts(entries.total, *_ALLOCATION_TYPES)
     debug = _Parts(entries.total, *_DEBUG_TYPES)
     for block, tables in entries.slices():
-        rows, at = tables.where(0)
+        rows, at = tables.where(schema.EVENT["profile_event"])
         _profile_events(words, pool, at, block[rows], profile)
         if rows is not ALL:
             is_profile = np.zeros(len(block), np.bool_)
             is_profile[rows] = True
             before = profile.rows - len(at) + np.cumsum(is_profile)
-            rows, at = tables.where(1)
+            rows, at = tables.where(schema.EVENT["allocation_event"])
             _allocation_events(words, at, block[rows], before[rows], allocation)
-            rows, at = tables.where(2)
+            rows, at = tables.where(schema.EVENT["debug_event"])
             _debug_events(words, pool, at, block[rows], before[rows], debug)
     events = Events(*_with_integer_delegates(profile.columns(), pool))
     counts = np.bincount(events.block, minlength=len(block_name))
@@ -83,7 +77,9 @@ def parse(data: Any, path: Path) -> Etdump:
         path=path,
         version=int(root.int32(0, 0).view(np.uint32)[0]),
         strings=pool.strings,
-        blocks=Blocks(block_name, runs.int32(1, -1), np.append(0, np.cumsum(counts))),
+        blocks=Blocks(
+            block_name, runs.int32(schema.RUN_DATA["bundled_input_index"], -1), np.append(0, np.cumsum(counts))
+        ),
         events=events,
         allocations=_named_allocations(words, pool, runs, allocation),
         debug_events=DebugEvents(*_with_integer_delegates(debug.columns(), pool)),
@@ -92,12 +88,12 @@ def parse(data: Any, path: Path) -> Etdump:
 
 
 def root_table(words: Words) -> Tables:
-    return Tables(words, np.array([words.root]), _ETDUMP, "the root table")
+    return Tables(words, np.array([words.root]), schema.ETDUMP_WIDTHS, "the root table")
 
 
 def run_tables(words: Words, root: Tables) -> Tables:
     """Find the tables of the dump's blocks."""
-    _, at = root.where(1)
+    _, at = root.where(schema.ETDUMP["run_data"])
     if not len(at):
         raise words.error("it contains no runs", words.root)
     vector = words.follow(at, "the vector of runs")
@@ -106,7 +102,7 @@ def run_tables(words: Words, root: Tables) -> Tables:
         raise words.error("it contains no runs", int(vector[0]))
     if count * _SMALLEST_BLOCK > words.size:
         raise words.error("it names more runs than fit in it", int(vector[0]))
-    return Tables(words, words.follow(int(vector[0]) + 1 + np.arange(count), "a run"), _RUN_DATA, "a run")
+    return Tables(words, words.follow(int(vector[0]) + 1 + np.arange(count), "a run"), schema.RUN_DATA_WIDTHS, "a run")
 
 
 class _Entries:
@@ -114,7 +110,7 @@ class _Entries:
 
     def __init__(self, words: Words, runs: Tables) -> None:
         self._words = words
-        first, counts = words.vectors(runs, 3, "the events of a run")
+        first, counts = words.vectors(runs, schema.RUN_DATA["events"], "the events of a run")
         self.total = int(counts.sum())
         if self.total * _SMALLEST_EVENT > words.size:
             raise words.error("it names more events than fit in it", int(runs.at[0]))
@@ -134,7 +130,7 @@ class _Entries:
             block = self._block[low : low + _SLICE]
             entries = self._base.take(block)
             entries += np.arange(low, low + len(block))
-            yield block, Tables(self._words, self._words.follow(entries, "an event"), _EVENT, "an event")
+            yield block, Tables(self._words, self._words.follow(entries, "an event"), schema.EVENT_WIDTHS, "an event")
 
 
 class _Parts:
@@ -156,20 +152,21 @@ class _Parts:
 
 def _profile_events(words: Words, pool: StringPool, at: Positions, block: Column, parts: _Parts) -> None:
     """Add a slice's profiling events, in the order of the columns of Events."""
-    events = Tables(words, words.follow(at, "a profiling event"), _PROFILE_EVENT, "a profiling event")
-    name, delegate = pool.codes(events, 0, 4)
+    slots = schema.PROFILE_EVENT
+    events = Tables(words, words.follow(at, "a profiling event"), schema.PROFILE_EVENT_WIDTHS, "a profiling event")
+    name, delegate = pool.codes(events, slots["name"], slots["delegate_debug_id_str"])
     metadata_at = np.zeros(len(events.at), np.uint32)
-    rows, metadata_at_rows = events.where(5)
+    rows, metadata_at_rows = events.where(slots["delegate_debug_metadata"])
     metadata_at[rows] = metadata_at_rows
     parts.add(
         block,
         name,
         delegate,
-        events.int32(3, -1),
-        events.int32(1, 0),
-        events.int32(2, -1),
-        events.uint64(6),
-        events.uint64(7),
+        events.int32(slots["delegate_debug_id_int"], -1),
+        events.int32(slots["chain_index"], 0),
+        events.int32(slots["instruction_id"], -1),
+        events.uint64(slots["start_time"]),
+        events.uint64(slots["end_time"]),
         metadata_at,
     )
 
@@ -178,8 +175,9 @@ def _allocation_events(words: Words, at: Positions, block: Column, before: Colum
     """Add a slice's allocations: block, allocator id, size, place."""
     if len(at):
         at = words.follow(at, "an allocation event")
-        events = Tables(words, at, _ALLOCATION_EVENT, "an allocation event")
-        parts.add(block, events.int32(0, 0), events.uint64(1), before)
+        events = Tables(words, at, schema.ALLOCATION_EVENT_WIDTHS, "an allocation event")
+        slots = schema.ALLOCATION_EVENT
+        parts.add(block, events.int32(slots["allocator_id"], 0), events.uint64(slots["allocation_size"]), before)
 
 
 def _named_allocations(words: Words, pool: StringPool, runs: Tables, parts: _Parts) -> Allocations:
@@ -187,12 +185,12 @@ def _named_allocations(words: Words, pool: StringPool, runs: Tables, parts: _Par
     block, allocator_id, size, before = parts.columns()
     if not len(block):
         return Allocations(block, allocator_id, np.zeros(0, np.int32), size, before)
-    first, counts = words.vectors(runs, 2, "the allocators of a run")
+    first, counts = words.vectors(runs, schema.RUN_DATA["allocators"], "the allocators of a run")
     known = (allocator_id >= 1) & (allocator_id <= counts[block])
     entries = first[block[known]] + allocator_id[known] - 1
-    allocators = Tables(words, words.follow(entries, "an allocator"), _ALLOCATOR, "an allocator")
+    allocators = Tables(words, words.follow(entries, "an allocator"), schema.ALLOCATOR_WIDTHS, "an allocator")
     name = np.zeros(len(block), np.int32)
-    (name[known],) = pool.codes(allocators, 0)
+    (name[known],) = pool.codes(allocators, schema.ALLOCATOR["name"])
     return Allocations(block, allocator_id, name, size, before)
 
 
@@ -200,15 +198,16 @@ def _debug_events(words: Words, pool: StringPool, at: Positions, block: Column, 
     """Add a slice's debug events, in the order of the columns of DebugEvents."""
     if not len(at):
         return
-    events = Tables(words, words.follow(at, "a debug event"), _DEBUG_EVENT, "a debug event")
-    name, delegate = pool.codes(events, 5, 4)
+    events = Tables(words, words.follow(at, "a debug event"), schema.DEBUG_EVENT_WIDTHS, "a debug event")
+    slots = schema.DEBUG_EVENT
+    name, delegate = pool.codes(events, slots["name"], slots["delegate_debug_id_str"])
     parts.add(
         block,
         name,
         delegate,
-        events.int32(3, -1),
-        events.uint64(0).view(np.int64),
-        events.int32(1, -1),
+        events.int32(slots["delegate_debug_id_int"], -1),
+        events.uint64(slots["chain_index"]).view(np.int64),
+        events.int32(slots["instruction_id"], -1),
         _is_output(words, events),
         before,
     )
@@ -216,10 +215,10 @@ def _debug_events(words: Words, pool: StringPool, at: Positions, block: Column, 
 
 def _is_output(words: Words, events: Tables) -> Mask:
     """Say which debug events hold an output of the method: their value has the field `output`."""
-    rows, at = events.where(2)
-    values = Tables(words, words.follow(at, "a debug value"), _VALUE, "a debug value")
+    rows, at = events.where(schema.DEBUG_EVENT["debug_entry"])
+    values = Tables(words, words.follow(at, "a debug value"), schema.VALUE_WIDTHS, "a debug value")
     marked = np.zeros(len(values.at), np.bool_)
-    marked[values.where(7)[0]] = True
+    marked[values.where(schema.VALUE["output"])[0]] = True
     output = np.zeros(len(events.at), np.bool_)
     output[rows] = marked
     return output

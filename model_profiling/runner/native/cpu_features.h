@@ -19,11 +19,7 @@
 #include "failure.h"
 #include "json.h"
 #include "options.h"
-
-extern "C" {
-bool cpuinfo_initialize();
-extern unsigned char cpuinfo_isa[];
-}
+#include "private_symbols.h"
 
 namespace kit {
 

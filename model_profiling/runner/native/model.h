@@ -18,18 +18,10 @@
 
 #include "failure.h"
 #include "options.h"
+#include "private_symbols.h"
 #include "process.h"
 #include "sequence.h"
 #include "tensors.h"
-
-// The wheel ships libexecutorch_threadpool but not its header; these are the two members it exports that we need.
-namespace executorch::extension::threadpool {
-struct ThreadPool {
-  bool _unsafe_reset_threadpool(uint32_t count);
-  size_t get_thread_count() const;
-};
-ThreadPool* get_threadpool();
-}  // namespace executorch::extension::threadpool
 
 namespace kit {
 
