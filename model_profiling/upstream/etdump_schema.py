@@ -1,4 +1,4 @@
-"""Where things stand in an ETDump: the fields of `devtools/etdump/etdump_schema_flatcc.fbs`, with their widths in bytes."""
+"""Where things stand in an ETDump: fields of `devtools/etdump/etdump_schema_flatcc.fbs`, with their widths in bytes."""
 
 from collections.abc import Mapping
 

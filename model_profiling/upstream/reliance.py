@@ -2,8 +2,6 @@
 
 import functools
 import hashlib
-import importlib.metadata
-import inspect
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -78,6 +76,8 @@ def _checked(reliance: Reliance, failing: str) -> RelianceCheck:
 
 def installed_version(package: str) -> str:
     """Return a package's version without its local part; raises NotCheckable if it is not installed."""
+    import importlib.metadata  # slower to import than most files are to read
+
     try:
         return importlib.metadata.version(package).partition("+")[0]
     except importlib.metadata.PackageNotFoundError:
@@ -95,6 +95,8 @@ def unproven_version(proven: Mapping[str, tuple[str, ...]]) -> str:
 
 def source_digest(function: Any) -> str:
     """Return a short hash of a function's source."""
+    import inspect
+
     return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]
 
 

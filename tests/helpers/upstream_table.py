@@ -1,4 +1,4 @@
-"""The table of docs/platforms.md of what the kit relies on, from the records: `python -m tests.helpers.upstream_table`."""
+"""The table of docs/platforms.md of what the kit relies on: `python -m tests.helpers.upstream_table` writes it."""
 
 from model_profiling.report.markdown import text
 from model_profiling.upstream.all_reliances import ALL
