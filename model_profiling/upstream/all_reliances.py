@@ -5,6 +5,7 @@ import msgspec
 from model_profiling.upstream import (
     cpuinfo,
     etdump_schema,
+    etrecord_contents,
     kernel_calls,
     libraries,
     program_schema,
@@ -18,6 +19,7 @@ ALL: tuple[Reliance, ...] = (
     *program_schema.RELIANCES,
     *xnnpack_schema.RELIANCES,
     *etdump_schema.RELIANCES,
+    *etrecord_contents.RELIANCES,
     *libraries.RELIANCES,
     *cpuinfo.RELIANCES,
     *kernel_calls.RELIANCES,

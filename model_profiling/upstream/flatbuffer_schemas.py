@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from model_profiling.base import files
 
@@ -21,8 +22,7 @@ def fields(names: str) -> Fields:
     return {name: slot for slot, name in enumerate(names.split())}
 
 
-@dataclass(frozen=True)
-class Schema:
+class Schema(msgspec.Struct, frozen=True):
     """What a `.fbs` file says: fields of tables by slot, members of unions and names of enums in their order."""
 
     identifier: str

@@ -47,6 +47,12 @@ def error_types() -> Any:
     return importlib.import_module("ray.core.generated.common_pb2")
 
 
+def ask_cluster(address: str) -> None:
+    """Open a connection to the head of a cluster, in the way that this process may."""
+    core: Any = importlib.import_module("ray._raylet")
+    core.GcsClient(address=address)
+
+
 def raised_text(proto: Any, data: Any) -> str:
     """Return what a task raised, as text, from the buffer that Ray keeps of it; raises whatever Ray's readers raise."""
     raylet: Any = importlib.import_module("ray._raylet")

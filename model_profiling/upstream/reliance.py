@@ -1,11 +1,11 @@
 """The record of one reliance on what nobody promised, and whether it holds here."""
 
 import functools
-import hashlib
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 # For tests: names of reliances, separated by commas, or `all` but the essential ones, whose checks are to fail.
 FAILS_VARIABLE = "SME2_KIT_UPSTREAM_FAILS"
@@ -20,8 +20,7 @@ class NotCheckable(Exception):  # noqa: N818 - not an error: what would be check
     """What a reliance is about is not on this machine; says why."""
 
 
-@dataclass(frozen=True)
-class Reliance:
+class Reliance(msgspec.Struct, frozen=True):
     """Something private to a project that the kit uses, and the way without it.
 
     `check` returns what is wrong, '' if it holds; it raises NotCheckable where the project is not installed. Anything
@@ -39,8 +38,7 @@ class Reliance:
     essential: bool = False
 
 
-@dataclass(frozen=True)
-class RelianceCheck:
+class RelianceCheck(msgspec.Struct, frozen=True):
     state: State
     reason: str = ""
 
@@ -95,6 +93,7 @@ def unproven_version(proven: Mapping[str, tuple[str, ...]]) -> str:
 
 def source_digest(function: Any) -> str:
     """Return a short hash of a function's source."""
+    import hashlib
     import inspect
 
     return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]

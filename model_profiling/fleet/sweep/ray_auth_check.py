@@ -7,15 +7,16 @@ import importlib
 import sys
 from typing import Any
 
+from model_profiling.upstream import ray_worker
+
 # How it ends if the cluster asks for a token.
 REFUSED = 77
 
 
 def main(address: str) -> int:
-    core: Any = importlib.import_module("ray._raylet")
     exceptions: Any = importlib.import_module("ray.exceptions")
     try:
-        core.GcsClient(address=address)
+        ray_worker.ask_cluster(address)
     except exceptions.AuthenticationError:
         return REFUSED
     return 0

@@ -12,6 +12,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.upstream.etrecord_contents import IDENTIFIER
 
 T = TypeVar("T")
 
@@ -22,8 +23,6 @@ MAX_RATIO = 60
 _RATIO_FROM = 4 << 20
 # How Python writes numbers that JSON has not. An attention mask is enough for it.
 _NOT_JSON = re.compile(rb"(?<=[:,\[ ])(-?Infinity|NaN)(?=[,\]} \n])")
-
-IDENTIFIER = "ETRECORD_V0"
 
 
 class EtrecordError(InputError):

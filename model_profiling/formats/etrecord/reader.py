@@ -9,8 +9,9 @@ import msgspec
 from model_profiling.formats.etrecord.archive import Archive, EtrecordError
 from model_profiling.formats.etrecord.source import SourceNode, source_node
 from model_profiling.formats.graph_terms import packet
+from model_profiling.upstream import etrecord_contents as contents
+from model_profiling.upstream.reliance import why_not
 
-_EDGE_PROGRAM = "edge_dialect_exported_program"
 # An instruction lists the nodes behind it; records of real models list each node about once in all.
 _MAX_LISTED = 5_000_000
 
@@ -149,9 +150,11 @@ _Delegates = dict[str, dict[int, _Delegate]]
 
 def read(path: Path) -> Etrecord:
     """Read which nodes of the model are behind each instruction; weights and sample inputs stay in the file."""
+    if problem := why_not(contents.ETRECORD):
+        raise EtrecordError(path, problem, "Use a version of ExecuTorch that the kit knows.")
     with Archive(path) as archive:
-        handles = archive.decode("debug_handle_map", _Handles)
-        delegates = archive.decode("delegate_map", _Delegates) if "delegate_map" in archive.names else {}
+        handles = archive.decode(contents.HANDLES, _Handles)
+        delegates = archive.decode(contents.DELEGATES, _Delegates) if contents.DELEGATES in archive.names else {}
         graphs = {method: _graph(archive, method, alone=len(handles) == 1) for method in handles}
     listed = 0
     sources: dict[str, dict[int, InstructionSource]] = {}
@@ -178,9 +181,9 @@ def _behind(graph: EtrecordGraph, handles: Iterable[int]) -> tuple[SourceNode, .
 
 def _graph(archive: Archive, method: str, alone: bool) -> EtrecordGraph:
     """Read a method's graph before delegation."""
-    name = f"{_EDGE_PROGRAM}/{method}"
-    if alone and name not in archive.names and _EDGE_PROGRAM in archive.names:
-        name = _EDGE_PROGRAM  # older ExecuTorch wrote a single one, without a method's name
+    name = f"{contents.EDGE_PROGRAM}/{method}"
+    if alone and name not in archive.names and contents.EDGE_PROGRAM in archive.names:
+        name = contents.EDGE_PROGRAM  # older ExecuTorch wrote a single one, without a method's name
     module = archive.decode(name, _ExportedProgram).graph_module
     nodes: dict[int, list[SourceNode]] = {}
     operators = set()

@@ -4,6 +4,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
+from model_profiling.upstream.etrecord_contents import EDGE_OPERATORS
+
 # A frame as `traceback` prints it. The code line is missing when the source was not at hand.
 _FRAME = re.compile(r'^[ \t]*File "(.*)", line (\d{1,9}), in (.*)(?:\n(?![ \t]*File ")[ \t]+(.*))?', re.MULTILINE)
 
@@ -14,7 +16,6 @@ _FRAMEWORK = re.compile(r"(?:^|(?:site|dist)-packages/)(?:torch|torchao|executor
 # the placeholder of nodes that have no stack, such as reading a dynamic size.
 _NO_MODULE = ("torch.export.", "_empty_nn_module_stack")
 
-_EDGE = "executorch.exir.dialects.edge.ops."
 _ORIGIN = re.compile(r'"target": "([^"]*)"')
 _ORIGIN_NAME = re.compile(r'"name": "([^"]*)"')
 _SELF = re.compile(r"^L(?:\['self'\]|__self__)\.?")
@@ -64,7 +65,7 @@ def origin_name(from_node: str) -> str:
 
 def operator(target: str) -> str:
     """Shorten `executorch.exir.dialects.edge.ops.aten.mean.dim` or `torch.ops.aten.mean.dim` to `aten.mean.dim`."""
-    return target.removeprefix(_EDGE).removeprefix("torch.ops.").removeprefix("_operator.")
+    return target.removeprefix(EDGE_OPERATORS).removeprefix("torch.ops.").removeprefix("_operator.")
 
 
 @lru_cache(maxsize=4096)
