@@ -2,8 +2,9 @@
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import SetupError
@@ -18,8 +19,7 @@ _NEEDED = 1
 _LAST_UNVERSIONED = 1
 
 
-@dataclass(frozen=True)
-class Library:
+class Library(msgspec.Struct, frozen=True):
     """`defined` has the size of each symbol that it defines.
 
     `taken` are symbols that it does not define, without those that carry the version of the library to give them;
