@@ -13,7 +13,9 @@ unexport PYTHONDONTWRITEBYTECODE
 ifneq ($(filter C POSIX,$(LC_ALL)),)
 export LC_ALL := C.UTF-8
 endif
-TORCH := $(shell sed -n 's/^export = \["\(torch==[0-9.]*\)".*/\1/p' pyproject.toml)
+# The releases that everything is tested with; others are used with `make setup TORCH=torch EXECUTORCH=executorch==1.6.0`.
+TORCH ?= torch==2.13.0
+EXECUTORCH ?= executorch==1.5.1
 
 # One worker more than there are processors: some tests wait.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
@@ -52,13 +54,13 @@ $(VENV)/.setup: pyproject.toml | $(BIN)/python
 	@echo "setting up $(VENV), the first time for minutes; 1 of 2: $(TORCH)"
 	@$(PIP) $(TORCH)
 	@echo "setting up $(VENV); 2 of 2: ExecuTorch and the kit"
-	@$(call COMPILING,torch.export._trace, torch._dynamo, torch._inductor.lowering) $(PIP) -e '.[export]' && wait
+	@$(call COMPILING,torch.export._trace, torch._dynamo, torch._inductor.lowering) $(PIP) -e '.[export]' $(EXECUTORCH) && wait
 	@$(BIN)/python -m compileall -q model_profiling sme2_kit
 	@touch $@
 
 $(VENV)/.setup-dev: $(VENV)/.setup
 	@echo "setting up $(VENV): tools to test with"
-	@$(call COMPILING,model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner) $(PIP) '$(KIT)[export,dev]' && wait
+	@$(call COMPILING,model_profiling.export.exporter, executorch.devtools, executorch.backends.xnnpack.partition.xnnpack_partitioner) $(PIP) '$(KIT)[export,dev]' $(EXECUTORCH) && wait
 	@# Python compiles the tests while the first session begins.
 	@$(BIN)/python -m pytest --collect-only -qq > /dev/null 2>&1 &
 	@touch $@
@@ -102,12 +104,12 @@ size: $(VENV)/.setup
 # torch is named so that pip keeps the build that is there.
 $(VENV)/.setup-models: $(VENV)/.setup-dev
 	@echo "setting up $(VENV): what the zoo's models need"
-	@$(PIP) '$(KIT)[export,dev,models]' $(TORCH)
+	@$(PIP) '$(KIT)[export,dev,models]' $(TORCH) $(EXECUTORCH)
 	@touch $@
 
 $(VENV)/.setup-wide: $(VENV)/.setup-dev
 	@echo "setting up $(VENV): other people's programs to test with"
-	@$(PIP) '$(KIT)[export,wide]' $(TORCH)
+	@$(PIP) '$(KIT)[export,wide]' $(TORCH) $(EXECUTORCH)
 	@touch $@
 
 setup-models: $(VENV)/.setup-models
@@ -116,7 +118,7 @@ setup-wide: $(VENV)/.setup-wide
 # Both at once: pip takes long to find what goes together.
 setup-all: $(VENV)/.setup-dev
 	@echo "setting up $(VENV): what all other tests need"
-	@$(PIP) '$(KIT)[export,wide,models]' $(TORCH)
+	@$(PIP) '$(KIT)[export,wide,models]' $(TORCH) $(EXECUTORCH)
 	@touch $(VENV)/.setup-models $(VENV)/.setup-wide
 
 # MODELS="models and not again" leaves out what repeats a large model in another dtype than fp32.

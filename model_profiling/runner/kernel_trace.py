@@ -32,7 +32,9 @@ def build_shim(build: Build) -> Path:
             "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
         )
     if problem := trace_problem(build.sdk.libraries):
-        raise SetupError(f"kernels cannot be traced: {problem}", "Run without kernels, or with executorch 1.5.1.")
+        raise SetupError(
+            f"kernels cannot be traced: {problem}", "Use a release that `sme2-kit doctor --upstream` names."
+        )
     symbols = traceable_kernels(read_library(build.sdk.libraries / _BACKEND))
     source = generate_shim([*symbols, INVOKE])
     made_from = {

@@ -28,7 +28,7 @@ _HINTS = {
     Exit.OPERATOR_MISSING: "Give a runner_path built with these operators, or change the model to do without.",
     Exit.INPUTS_WRONG: "Give one file per input, with the type and shape named.",
     Exit.UNKNOWN_FEATURE: "Use one of the names listed; `sme2-kit doctor` shows what this CPU has.",
-    Exit.FEATURES_UNPROVEN: "Use executorch==1.5.1, or give two runners built for the comparison through runner_path.",
+    Exit.FEATURES_UNPROVEN: "Use a release that `sme2-kit doctor --upstream` names, or runners of your own.",
     Exit.OUTPUT_UNWRITABLE: "Check free space and permissions, then run again.",
 }
 

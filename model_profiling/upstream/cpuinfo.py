@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model_profiling.base.elf import Library, read_library
 from model_profiling.upstream.libraries import THREADPOOL, file_of, installed_library
-from model_profiling.upstream.reliance import Reliance, why_not
+from model_profiling.upstream.reliance import PROVEN, Reliance, why_not
 
 TABLE_SYMBOL = "cpuinfo_isa"
 # How large the table is: a cpuinfo that has another size has another layout.
@@ -51,7 +51,7 @@ FEATURE_TABLE = Reliance(
     "feature-table",
     "cpuinfo",
     f"`{TABLE_SYMBOL}`: which byte stands for which CPU feature, read once by XNNPACK when its library is loaded",
-    "cpuinfo in ExecuTorch 1.5.0, 1.5.1",
+    f"cpuinfo in {PROVEN}",
     "the table's size in the library, and every byte against HWCAP, CPUID or sysctl each time the runner starts",
     _check,
     "features cannot be switched off: one experiment, no on/off comparison",

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from model_profiling.upstream.flatbuffer_schemas import Schema, fields
 from model_profiling.upstream.installed_wheel import schema_difference
-from model_profiling.upstream.reliance import Reliance
+from model_profiling.upstream.reliance import PROVEN, Reliance
 
 IDENTIFIER = "ED00"
 
@@ -52,7 +52,7 @@ ETDUMP_SCHEMA = Reliance(
     "etdump-schema",
     "ExecuTorch",
     f"the fields of {_FILE}: what lies where in an ETDump",
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     "against the schema in the installed wheel, and every offset while a file is read",
     lambda: schema_difference(_OURS, _FILE),
     "no ETDump is read: what an operator took is unknown",

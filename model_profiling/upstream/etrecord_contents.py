@@ -2,7 +2,7 @@
 
 from model_profiling.base import files
 from model_profiling.upstream.installed_wheel import installed_file
-from model_profiling.upstream.reliance import Reliance, installed_version
+from model_profiling.upstream.reliance import PROVEN, Reliance, installed_version
 
 IDENTIFIER = "ETRECORD_V0"
 EDGE_PROGRAM = "edge_dialect_exported_program"
@@ -24,7 +24,7 @@ ETRECORD = Reliance(
     "etrecord",
     "ExecuTorch",
     f"an ETRecord is a zip with {HANDLES}, {DELEGATES} and {EDGE_PROGRAM}, whose nodes have handles and stack traces",
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     f"the names in {_FILE}; every record against the .pte beside it",
     _check,
     "source lines and modules are unknown",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from model_profiling.base.elf import Library, read_library
 from model_profiling.upstream.libraries import BACKEND, file_of, installed_library
-from model_profiling.upstream.reliance import NotCheckable, Reliance, why_not
+from model_profiling.upstream.reliance import PROVEN, NotCheckable, Reliance, why_not
 
 # What the names of its functions begin with, and of those that multiply matrices.
 KERNEL_PREFIX = "kai_run_"
@@ -42,7 +42,7 @@ KERNEL_CALLS = Reliance(
     "kernel-calls",
     "KleidiAI in XNNPACK",
     f"the aarch64 backend exports its {KERNEL_PREFIX}* functions and calls them through its table of addresses",
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     "the library's symbols and relocations, whenever a trace library is built",
     _check_calls,
     "kernels are unknown",
@@ -51,7 +51,7 @@ CLOCK_READS = Reliance(
     "clock-reads",
     "XNNPACK",
     "with profiling on, XNNPACK reads the clock when a delegate starts and after each operator object",
-    "XNNPACK in ExecuTorch 1.5.0, 1.5.1",
+    f"XNNPACK in {PROVEN}",
     "the durations in the ETDump must be those that the trace told; otherwise nothing is assigned",
     _checked_by_trace,
     "which operator ran which kernel is unknown; the kernels of the whole run are listed",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from model_profiling.base.elf import Library, read_library
 from model_profiling.upstream.installed_wheel import executorch_folder, installed_file
-from model_profiling.upstream.reliance import NotCheckable, Reliance
+from model_profiling.upstream.reliance import PROVEN, NotCheckable, Reliance
 
 # Linked at build time: everything but the XNNPACK backend, which is loaded after the features are masked.
 LINKED = (
@@ -62,7 +62,7 @@ NAMES = Reliance(
     "library-names",
     "ExecuTorch",
     "the wheel has headers in include/ and its runtime in lib/: " + ", ".join(map(file_of, (*LINKED, BACKEND))),
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     "the files are there when a runner is built",
     _check_names,
     "no runner is built: give a runner of your own (runner_path)",
@@ -72,7 +72,7 @@ THREAD_COUNT = Reliance(
     "thread-count",
     "ExecuTorch",
     "get_threadpool(), _unsafe_reset_threadpool(n) and get_thread_count() of the library, of which it has no header",
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     f"{file_of(THREADPOOL)} exports them; the runner asks how many threads there are after it has set them",
     _check_pool,
     "no runner is built: give a runner of your own (runner_path)",

@@ -2,7 +2,7 @@
 
 from model_profiling.upstream.flatbuffer_schemas import Schema, fields
 from model_profiling.upstream.installed_wheel import schema_difference
-from model_profiling.upstream.reliance import Reliance
+from model_profiling.upstream.reliance import PROVEN, Reliance
 
 IDENTIFIER = "ET12"
 PROGRAM = fields(
@@ -66,7 +66,7 @@ PROGRAM_SCHEMA = Reliance(
     "program-schema",
     "ExecuTorch",
     f"the slots of {_PROGRAM_FILE}: what lies where in a .pte",
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     "against the schema in the installed wheel, and every offset while a file is read",
     lambda: schema_difference(_OURS, _PROGRAM_FILE) or schema_difference(_OUR_SCALARS, _SCALAR_FILE),
     "what is in a .pte is unknown: its dtype, source lines and work; operators are known by their names alone",

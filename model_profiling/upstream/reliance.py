@@ -12,6 +12,7 @@ FAILS_VARIABLE = "SME2_KIT_UPSTREAM_FAILS"
 # With which releases the kit was tested as a whole.
 PROVEN_EXECUTORCH = ("1.5.0", "1.5.1")
 PROVEN_TORCH = ("2.13.0",)
+PROVEN = f"ExecuTorch {', '.join(PROVEN_EXECUTORCH)}"
 
 State = Literal["holds", "fails", "not checked"]
 

@@ -11,7 +11,7 @@ import sys
 from model_profiling.base.elf import Library, read_library
 from model_profiling.upstream.installed_wheel import installed_file
 from model_profiling.upstream.libraries import CUSTOM_OPERATORS
-from model_profiling.upstream.reliance import NotCheckable, Reliance
+from model_profiling.upstream.reliance import PROVEN, PROVEN_TORCH, NotCheckable, Reliance
 
 # Who gives what the library takes: the runner has loaded these before it.
 _LOADED = ("executorch", "cpuinfo")
@@ -66,7 +66,7 @@ STUBS = Reliance(
     "operator-stubs",
     "ExecuTorch and torch",
     f"{CUSTOM_OPERATORS} registers llama::* operators when it is loaded, and of PyTorch calls registrations alone",
-    "ExecuTorch 1.5.0, 1.5.1 with torch 2.13.0",
+    f"{PROVEN} with torch {', '.join(PROVEN_TORCH)}",
     "all symbols that it takes are known; the runner looks whether the operators are registered",
     _check,
     "models with llama::* operators do not run on the kit's runner: give a runner_path that has them built in",

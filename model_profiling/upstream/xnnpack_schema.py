@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from model_profiling.upstream.flatbuffer_schemas import Schema, fields
 from model_profiling.upstream.installed_wheel import schema_difference
-from model_profiling.upstream.reliance import Reliance
+from model_profiling.upstream.reliance import PROVEN, Reliance
 
 BACKEND = "XnnpackBackend"
 TRANSPOSE = "StaticTranspose"
@@ -116,7 +116,7 @@ XNNPACK_SCHEMA = Reliance(
     "xnnpack-schema",
     "XNNPACK in ExecuTorch",
     f"the slots and numbers of {_FILE}: what a delegate computes",
-    "ExecuTorch 1.5.0, 1.5.1",
+    PROVEN,
     "against the schema in the installed wheel, and every offset while a file is read",
     lambda: schema_difference(_OURS, _FILE),
     "nodes of delegates are unknown: no work, no SME2 coverage and no source lines inside delegates",
