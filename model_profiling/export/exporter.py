@@ -109,14 +109,14 @@ def _record(
 ) -> ExportRecord:
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
     random = prepared.model.weights == "random"
-    program = pte.parse(staged.pte)
-    method = program.methods[0]
+    program = pte.parse_own(staged.pte)
+    takes, gives = (program.methods[0].inputs, program.methods[0].outputs) if program is not None else ((), ())
     return ExportRecord(
         model=request.model,
         source=prepared.model.source,
         weights=f"random (seed {request.seed})" if random else prepared.model.weights,
-        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", method.inputs),
-        outputs=samples.describe(prepared.outputs, staged.expected.name, "output", method.outputs),
+        inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", takes),
+        outputs=samples.describe(prepared.outputs, staged.expected.name, "output", gives),
         delegation=lowered.delegation,
         versions=_versions(),
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
@@ -161,10 +161,11 @@ def _verified(
 
 
 def _with_lowering(
-    found: dict[str, list[str]] | None, program: pte.Program, staged: ExportPaths, request: ExportRequest
+    found: dict[str, list[str]] | None, program: pte.Program | None, staged: ExportPaths, request: ExportRequest
 ) -> dict[str, list[str]] | None:
     """Add where `layout` would also save a layout change in lowering: which there are, only the program shows."""
-    flow = data_flow(program, program.methods[0]) if LAYOUT not in request.rewrites else None
+    applied = LAYOUT in request.rewrites
+    flow = data_flow(program, program.methods[0]) if program is not None and not applied else None
     if found is None or flow is None or request.backend != "xnnpack" or request.delegation != "whole":
         return found
     places = map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))

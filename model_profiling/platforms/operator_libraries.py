@@ -11,8 +11,6 @@ from model_profiling.formats import pte
 from model_profiling.runner.build import Build
 from model_profiling.runner.custom_operators import needs_custom_operators, operator_libraries
 from model_profiling.runner.protocol import Operators, decode_message
-from model_profiling.upstream.program_schema import PROGRAM_SCHEMA
-from model_profiling.upstream.reliance import holds
 
 
 def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
@@ -29,7 +27,7 @@ def missing_operators(build: Build, model: Path) -> list[str]:
 
     Of an ExecuTorch whose files the kit does not know, none: the runner names the first one that is missing.
     """
-    if not holds(PROGRAM_SCHEMA):
+    if pte.why_unknown():
         return []
     called = _called(pte.read(model))
     try:

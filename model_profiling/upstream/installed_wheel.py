@@ -8,10 +8,13 @@ from model_profiling.upstream.reliance import NotCheckable, installed_version
 
 
 def executorch_folder() -> Path | None:
-    """Return the folder of the installed package; None if there is none."""
+    """Return the folder of the installed package; None if there is none.
+
+    It has no `__init__.py`: any folder of its name on the path, such as a clone, counts as a part of it.
+    """
     spec = importlib.util.find_spec("executorch")
-    locations = list(spec.submodule_search_locations or []) if spec else []
-    return Path(locations[0]) if locations else None
+    locations = [Path(each) for each in spec.submodule_search_locations or ()] if spec else []
+    return next((each for each in locations if (each / "version.py").is_file()), None)
 
 
 def installed_file(relative: str) -> Path:

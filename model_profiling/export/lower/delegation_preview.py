@@ -120,7 +120,9 @@ def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
 
 def _explained(paths: ExportPaths, io_layout: str) -> LayoutReasons:
     """Read the program as a run would."""
-    read, sources = pte.read(paths.pte), read_sources(paths.pte)
+    read, sources = pte.parse_own(paths.pte), read_sources(paths.pte)
+    if read is None:
+        return LayoutReasons([], [], note=f"transposes and copies are not known: {pte.why_unknown()}")
     flow = data_flow(read, read.methods[0])
     if flow is None:
         return LayoutReasons([], [], note="transposes and copies are not known: the program branches")

@@ -56,7 +56,7 @@ def with_channels_last_border(
     `plain` is what `build` gave for `captured`: the lowered graph, and the program that ExecuTorch emitted.
     """
     method, flow = read_emitted(plain[1])
-    if flow is None or not _same_signature(captured, method):
+    if flow is None or method is None or not _same_signature(captured, method):
         return "it is not known which operators read its inputs and make its outputs"
     border = Border(frozenset(inputs_to_nhwc(flow)), frozenset(outputs_to_nchw(flow)))
     why = "no 4-D input or output is transposed at the border of the program"
@@ -66,6 +66,7 @@ def with_channels_last_border(
         except Exception as error:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
             return f"lowering failed ({type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''})"
         method, after = read_emitted(built[1])
+        assert method is not None  # it was known before
         left = border.without(
             _kept(method.inputs, after, changed_inputs), _kept(method.outputs, after, changed_outputs)
         )
@@ -84,13 +85,15 @@ def _kept(
     return still | changed(flow) if flow is not None else set(range(len(tensors)))
 
 
-def read_emitted(emitted: Any) -> tuple[Method, DataFlow | None]:
-    """Return the method of a program that ExecuTorch emitted, and what feeds what in it."""
+def read_emitted(emitted: Any) -> tuple[Method | None, DataFlow | None]:
+    """Return the method of a program that ExecuTorch emitted, and what feeds what in it, as far as that is known."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "program.pte"
         with path.open("wb") as file:
             emitted.write_to_file(file)
-        program = pte.parse(path)
+        program = pte.parse_own(path)
+        if program is None:
+            return None, None
         return program.methods[0], data_flow(program, program.methods[0])
 
 

@@ -17,7 +17,20 @@ from model_profiling.formats.pte.program import (
     Program,
     PteError,
     TensorSpec,
+    parse_own,
     read,
+    why_unknown,
 )
 
-__all__ = ["KERNEL", "Delegate", "Instruction", "Method", "Program", "PteError", "TensorSpec", "read"]
+__all__ = [
+    "KERNEL",
+    "Delegate",
+    "Instruction",
+    "Method",
+    "Program",
+    "PteError",
+    "TensorSpec",
+    "parse_own",
+    "read",
+    "why_unknown",
+]

@@ -13,11 +13,17 @@ from model_profiling.base.dtypes import OF_ACTIVATIONS, OF_INTEGERS, OF_TENSORS,
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.formats.pte import xnnpack_graph
-from model_profiling.formats.pte.program import DELEGATE, KERNEL, SCALAR_BYTES, Method, Program, TensorSpec, read
+from model_profiling.formats.pte.program import (
+    DELEGATE,
+    KERNEL,
+    SCALAR_BYTES,
+    Method,
+    Program,
+    TensorSpec,
+    read,
+    why_unknown,
+)
 from model_profiling.formats.pte.xnnpack_graph import BACKEND, XnnpackNode
-from model_profiling.upstream.program_schema import PROGRAM_SCHEMA
-from model_profiling.upstream.reliance import holds
-from model_profiling.upstream.xnnpack_schema import XNNPACK_SCHEMA
 
 # These change a dtype and compute in none.
 _CONVERSIONS = ("quantize", "dequantize", "choose_qparams", "_to_copy", "_to_dim_order_copy")
@@ -63,7 +69,7 @@ def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
 
     With an ExecuTorch whose files the kit does not know, it is unknown.
     """
-    if not (holds(PROGRAM_SCHEMA) and holds(XNNPACK_SCHEMA)):
+    if why_unknown():
         return ProgramDtype(UNKNOWN, {})
     known = _by_method(path)
     named = [known[name] for name in methods if name in known]

@@ -10,6 +10,7 @@ from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
 from model_profiling.upstream import program_schema as schema
 from model_profiling.upstream.reliance import why_not
+from model_profiling.upstream.xnnpack_schema import XNNPACK_SCHEMA
 
 KERNEL, DELEGATE = schema.INSTRUCTION_KINDS[:2]
 SCALAR_TYPES = schema.SCALAR_TYPES
@@ -154,6 +155,16 @@ def parse(path: Path) -> Program:
 
 # The program of a .pte, without the weights that follow it; read again only if the file has changed.
 read = FileMemo(parse)
+
+
+def parse_own(path: Path) -> Program | None:
+    """Read a program that was just made; None if the installed ExecuTorch writes in a way that is not known."""
+    return None if why_unknown() else parse(path)
+
+
+def why_unknown() -> str:
+    """Return why programs of the installed ExecuTorch cannot be read, with their delegates; '' if they can."""
+    return why_not(schema.PROGRAM_SCHEMA) or why_not(XNNPACK_SCHEMA)
 
 
 def _load(path: Path) -> tuple[bytes, int, int]:
