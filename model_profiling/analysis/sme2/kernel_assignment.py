@@ -11,6 +11,7 @@ import msgspec
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace
+from model_profiling.upstream.event_names import DELEGATE_CALL
 from model_profiling.upstream.kernel_calls import CLOCK_READS, MATRIX_KERNEL
 from model_profiling.upstream.reliance import why_not
 
@@ -108,7 +109,7 @@ def _delegates(dump: etdump.Etdump) -> list[_Delegate]:
     """Return every delegate call of the dump with its operators, both in the order in which they ran."""
     nesting, events = etdump.nest(dump), dump.events
     durations = events.duration
-    code = dump.code("DELEGATE_CALL")
+    code = dump.code(DELEGATE_CALL)
     calls: dict[int, _Delegate] = {}
     for index in range(len(events)):
         parent = index if events.name[index] == code else int(nesting.call[index])

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from model_profiling.analysis.timing.categories import Category, CategoryTable, OperatorClass, strip_instance
 from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump
+from model_profiling.upstream.event_names import DELEGATE_CALL, OPERATOR_CALL
 
 Where = Literal["delegated", "portable", "runtime"]
 # What time is counted under: a category of operators, or ExecuTorch itself.
@@ -24,7 +25,7 @@ Nanoseconds = npt.NDArray[np.float64]
 
 RUNTIME: Literal["Runtime"] = "Runtime"
 # What each parent took for itself.
-_OWN_TIME = {"DELEGATE_CALL": "delegate call", "OPERATOR_CALL": "operator call", etdump.EXECUTE: "method"}
+_OWN_TIME = {DELEGATE_CALL: "delegate call", OPERATOR_CALL: "operator call", etdump.EXECUTE: "method"}
 # An operator's time in one execution counts as disturbed if it is this many standard deviations off its median (as the
 # median deviation tells it), and also this part of it and this many nanoseconds: XNNPACK's clock steps by 1000.
 _DEVIATIONS, _PART, _STEPS_NS = 5.0, 0.1, 2000.0

@@ -5,10 +5,9 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.formats.etdump.columns import Etdump
+from model_profiling.upstream.event_names import CALLS, EXECUTE
 
 # The scopes ExecuTorch's Method opens around one instruction (runtime/executor/method.cpp).
-CALLS = ("OPERATOR_CALL", "DELEGATE_CALL", "JF_CALL", "MOVE_CALL", "FREE_CALL")
-EXECUTE = "Method::execute"
 
 Indices = npt.NDArray[np.int64]
 
