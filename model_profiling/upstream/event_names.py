@@ -9,6 +9,7 @@ from model_profiling.upstream.reliance import PROVEN, NotCheckable, Reliance
 
 EXECUTE = "Method::execute"
 OPERATOR_CALL, DELEGATE_CALL = "OPERATOR_CALL", "DELEGATE_CALL"
+# The scopes that ExecuTorch's Method opens around one instruction (runtime/executor/method.cpp).
 CALLS = (OPERATOR_CALL, DELEGATE_CALL, "JF_CALL", "MOVE_CALL", "FREE_CALL")
 # Beginnings of XNNPACK's names; `analysis/timing/category_table.py` has them all.
 _OPERATORS = ("Convolution (NHWC", "Fully Connected (NC", "Batch Matrix Multiply", "Transpose (ND")

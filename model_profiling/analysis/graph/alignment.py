@@ -14,6 +14,8 @@ from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode
+from model_profiling.upstream.event_names import OPERATORS
+from model_profiling.upstream.reliance import holds
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 _KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
@@ -54,6 +56,8 @@ Operator = Instance | InstanceTime
 
 def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "forward") -> dict[int, XnnpackNode]:
     """Return the node of each delegated operator that fits one of its family, by the operator's position."""
+    if not holds(OPERATORS):
+        return {}
     try:
         program = pte.read(model)
         chosen = program.method(method)

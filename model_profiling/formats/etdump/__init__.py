@@ -33,8 +33,9 @@ operator's before its `native_call_`, and the method's own outputs (`output`) af
 from model_profiling.formats.etdump.columns import Allocations, Blocks, DebugEvents, Etdump, Events
 from model_profiling.formats.etdump.flatbuffer import EtdumpError
 from model_profiling.formats.etdump.merging import merged
-from model_profiling.formats.etdump.nesting import CALLS, EXECUTE, Nesting, nest
+from model_profiling.formats.etdump.nesting import Nesting, nest
 from model_profiling.formats.etdump.reader import parse, read
+from model_profiling.upstream.event_names import CALLS, EXECUTE
 
 __all__ = [
     "CALLS",

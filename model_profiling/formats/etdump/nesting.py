@@ -7,8 +7,6 @@ import numpy.typing as npt
 from model_profiling.formats.etdump.columns import Etdump
 from model_profiling.upstream.event_names import CALLS, EXECUTE
 
-# The scopes ExecuTorch's Method opens around one instruction (runtime/executor/method.cpp).
-
 Indices = npt.NDArray[np.int64]
 
 

@@ -13,6 +13,7 @@ from model_profiling.formats.etdump.columns import Allocations, Blocks, DebugEve
 from model_profiling.formats.etdump.flatbuffer import ALL, EtdumpError, Positions, Tables, Words
 from model_profiling.formats.etdump.strings import StringPool
 from model_profiling.upstream import etdump_schema as schema
+from model_profiling.upstream.event_names import EVENTS
 from model_profiling.upstream.reliance import why_not
 
 # Types of the columns, in the order of Events, of `_allocation_events` and of DebugEvents.
@@ -49,7 +50,7 @@ def read(path: Path) -> Etdump:
 
 def parse(data: Any, path: Path) -> Etdump:
     """Read a dump from bytes in memory; `path` only names it in errors."""
-    if problem := why_not(schema.ETDUMP_SCHEMA):
+    if problem := why_not(schema.ETDUMP_SCHEMA) or why_not(EVENTS):
         raise EtdumpError(path, problem, hint="Use a version of ExecuTorch that the kit knows.")
     words = Words(data, path)
     root = root_table(words)
