@@ -11,6 +11,7 @@ from pathlib import Path
 
 from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.elf import Library, read_library
@@ -50,6 +51,7 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
         "libraries": " ".join(stubs),
         "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
+        "library": kept_sha256(library),
     }
     home = cache.entry(
         "operators", "operator library", made_from, lambda folder: _compile(build, folder, stubs, source)

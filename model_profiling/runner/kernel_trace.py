@@ -14,6 +14,7 @@ from pathlib import Path
 
 from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.elf import read_library
 from model_profiling.runner.trace_file import INVOKE
@@ -31,7 +32,8 @@ def build_shim(build: Build) -> Path:
             f"the XNNPACK backend for {build.target.name} has no KleidiAI kernels to trace",
             "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
         )
-    exported = read_library(build.sdk.libraries / _BACKEND).defined
+    backend = build.sdk.libraries / _BACKEND
+    exported = read_library(backend).defined
     symbols = sorted(name for name in exported if name.startswith(_PREFIX))
     if not symbols:
         what = f"the backend of executorch {build.sdk.version} exports no KleidiAI kernels"
@@ -41,6 +43,7 @@ def build_shim(build: Build) -> Path:
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
         "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
+        "library": kept_sha256(backend),
     }
     home = cache.entry("shim", "kernel trace library", made_from, lambda folder: _compile(build, folder, source))
     return home / _SHIM

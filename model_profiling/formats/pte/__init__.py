@@ -17,7 +17,18 @@ from model_profiling.formats.pte.program import (
     Program,
     PteError,
     TensorSpec,
+    check_identifier,
     read,
 )
 
-__all__ = ["KERNEL", "Delegate", "Instruction", "Method", "Program", "PteError", "TensorSpec", "read"]
+__all__ = [
+    "KERNEL",
+    "Delegate",
+    "Instruction",
+    "Method",
+    "Program",
+    "PteError",
+    "TensorSpec",
+    "check_identifier",
+    "read",
+]

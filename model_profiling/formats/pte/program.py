@@ -38,6 +38,8 @@ SCALAR_BYTES = {
 _INT, _TENSOR, _INT_LIST, _TENSOR_LIST, _OPTIONAL_TENSOR_LIST = 2, 5, 7, 10, 11
 _MAX_PROGRAM = 1 << 31  # the largest a flatbuffer can be
 _HEADER = 40
+# `file_identifier` of schema/program.fbs: ExecuTorch refuses a program with another one.
+IDENTIFIER = b"ET12"
 
 
 class PteError(InputError):
@@ -166,16 +168,28 @@ def parse(path: Path) -> Program:
 read = FileMemo(parse)
 
 
+def check_identifier(path: Path, head: bytes) -> None:
+    """Raise an error if a file does not begin as a program that the runner takes: with its identifier at byte 4."""
+    found = head[4:8]
+    if found[:2] != IDENTIFIER[:2]:
+        known = IDENTIFIER.decode()
+        raise PteError(path, f"it has no {known} identifier", 4, "Check that it is a .pte, not another kind of file.")
+    if found != IDENTIFIER:
+        raise PteError(
+            path,
+            f"its format is {found.decode('latin-1')!r}, and the runner takes {IDENTIFIER.decode()!r}",
+            4,
+            "It was made by another version of ExecuTorch: export the model with the one that is installed.",
+        )
+
+
 def _load(path: Path) -> tuple[bytes, int, int]:
     """Return the flatbuffer's bytes, where segments start (0 if nowhere) and the file's size."""
     try:
         with files.open_file(path) as file:
             size = files.size_of(file)
             head = file.read(_HEADER)
-            if head[4:6] != b"ET":
-                raise PteError(
-                    path, "it has no ET12 identifier", 4, "Check that it is a .pte, not another kind of file."
-                )
+            check_identifier(path, head)
             # The extended header tells where the flatbuffer ends and segments begin; old files have none.
             extended = head[8:12] == b"eh00" and len(head) >= 32
             program_size = int.from_bytes(head[16:24], "little") if extended else size
