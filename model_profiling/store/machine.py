@@ -35,6 +35,11 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def sha256(self) -> str:
         return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
 
+    def may_be(self, other: "Machine") -> bool:
+        """Return whether nothing that is known of both says that they are two: neither CPU, cores nor memory."""
+        sizes = ((self.cores, other.cores), (self.memory_gib, other.memory_gib))
+        return self.cpu == other.cpu and all(a == b for a, b in sizes if a and b)
+
     def difference(self, other: "Machine") -> str:
         """Return what is another machine about `other`, in words; '' if it is the same."""
         if self == other:

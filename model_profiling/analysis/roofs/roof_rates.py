@@ -22,7 +22,7 @@ from model_profiling.base.directories import roofs_directory
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError
 from model_profiling.formats.graph_terms import base_name
-from model_profiling.store.machine import machine_of
+from model_profiling.store.machine import Machine, machine_of
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -112,9 +112,9 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
     libraries: str = ""
 
     @property
-    def machine(self) -> str:
-        """CPU, cores and memory, in words."""
-        return str(machine_of("", (), self.environment | {"cpu": self.cpu}))
+    def machine(self) -> Machine:
+        """CPU, cores and memory; its features are those of each measurement."""
+        return machine_of("", (), self.environment | {"cpu": self.cpu})
 
     def measurement(self, dtype: str, active: Iterable[str], threads: int) -> Measurement | None:
         """Return the probes in this dtype with these features and threads; None if they were not measured."""

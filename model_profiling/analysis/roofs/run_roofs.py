@@ -10,7 +10,7 @@ from model_profiling.analysis.roofs.roof_rates import DTYPES, Measurement, Rates
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store.artifacts import ROOFS
-from model_profiling.store.machine import machine_of
+from model_profiling.store.machine import Machine, machine_of
 from model_profiling.store.run_directory import Manifest
 
 _COMMAND = "sme2-kit roofs"
@@ -53,7 +53,7 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     notes: list[str] = []
     chosen: tuple[Roofs, list[Measurement]] | None = None
     dtypes_known: list[Roofs] = []
-    machine = str(machine_of("", (), manifest.environment))
+    machine = machine_of("", (), manifest.environment)
     for path in (directory / ROOFS, roofs_path(cpu)):
         roofs = _read(path, machine, notes)
         if roofs is None:
@@ -84,7 +84,7 @@ def _timed(manifest: Manifest) -> Iterator[str]:
             yield name
 
 
-def _read(path: Path, machine: str, notes: list[str]) -> Roofs | None:
+def _read(path: Path, machine: Machine, notes: list[str]) -> Roofs | None:
     """Return the roofs in a file; a report does without a file that is broken or of another machine, and says so."""
     if not files.is_file(path):
         return None
@@ -93,7 +93,7 @@ def _read(path: Path, machine: str, notes: list[str]) -> Roofs | None:
     except KitError as error:
         notes.append(f"roofs are left out: {error.message}")
         return None
-    if roofs.machine != machine:
+    if not roofs.machine.may_be(machine):
         notes.append(f"roofs are left out: {path} is of {roofs.machine}, and this run of {machine}")
         return None
     return roofs
