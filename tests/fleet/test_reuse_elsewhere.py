@@ -107,11 +107,12 @@ def test_a_comparison_of_kept_programs_holds_for_the_libraries_that_made_it(
     kept = KeptPrograms([])
     measurer = Measurer(kept, platform, lambda *_: None)
     monkeypatch.setattr(measurer, "_program", lambda sha256: SEED)
-    latency = Comparison("a", "b", 1.0, 0.9, 1.1, 0.95, "similar", 5.0, paired=True, turns=9)
+    latency = Comparison("a", "b", 1.0, 0.9, 1.1, 0.95, "no difference seen", 5.0, paired=True, turns=9)
     how = (series.platform, series.device, series.threads, list(series.off), series.phase)
 
     def known(maker: Any) -> None:
-        kept._records = [ProgramComparison(*pair, *how, "2026-01-01", "0", latency, maker=maker)]
+        before, after = pair
+        kept._records = [ProgramComparison(before, after, *how, "2026-01-01", "0", latency, maker=maker)]
 
     def asked_again(*_: object) -> Any:
         raise LookupError("it is measured")

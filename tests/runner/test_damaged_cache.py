@@ -183,6 +183,24 @@ def test_another_source_compiler_python_or_wheel_has_an_entry_of_its_own(
     assert {name: now[name] for name in first} == first
 
 
+def test_a_replaced_header_makes_another_runner_and_a_replaced_library_does_not(
+    use: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner is compiled with headers, and finds libraries when it is started."""
+    installed = sdks.installed_sdk()
+    own = sdks.Sdk(installed.version, tmp_path / "sdk", installed.content)
+    shutil.copytree(installed.root / "include", own.root / "include")
+    shutil.copytree(installed.libraries, own.libraries)
+    monkeypatch.setattr(building, "installed_sdk", lambda: own)
+    first = build_runner().path
+    with (own.libraries / "libexecutorch_backend_xnnpack.so").open("ab") as library:
+        library.write(b"\0")
+    assert build_runner().path == first
+    header = next((own.root / "include").rglob("*.h"))
+    header.write_text(header.read_text() + "// edited\n")
+    assert build_runner().path != first
+
+
 def test_processes_that_fill_a_cache_at_once_compile_once(use: Path, store: Path, runner: Path) -> None:
     script = "from model_profiling.runner.build import build_runner\nprint(build_runner().path)"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "SLOW_COMPILER": "1"}
