@@ -15,6 +15,7 @@ from model_profiling.base import cache, files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.directories import CACHE_VARIABLE, cache_directory
 from model_profiling.base.errors import InputError, SetupError
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
@@ -36,6 +37,10 @@ ZIG = "ziglang"
 LIBRARY_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
+
+
+# A command may ask for the runner several times.
+_header_sha256 = FileMemo(files.sha256, most=1000)
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def build_runner(target_name: str | None = None, on_compile: Callable[[], None] 
         "tables": cache.digest(tables),
         "sources": files.folder_sha256(NATIVE, "*"),
         # A header may be replaced in place; libraries are found when the runner is started.
-        "headers": files.folder_sha256(sdk.include_directories[0], "*.h"),
+        "headers": files.folder_sha256(sdk.include_directories[0], "*.h", _header_sha256),
     }
 
     def make(folder: Path) -> None:
