@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.runner import elf, macho
@@ -43,13 +42,13 @@ class _Asker:
 
 
 def _read_linked(path: Path) -> Linked | None:
-    data = files.content(path, _LARGEST)
-    reader = next((read for magic, read in _READERS.items() if data.startswith(magic)), None)
+    """Return what a program or library wants loaded; None of anything else, and of what cannot be read."""
     try:
-        linked = reader(data) if reader is not None else None
-    except (ValueError, struct.error):
-        linked = None
-    return linked
+        data = files.content(path, _LARGEST)
+        reader = next((read for magic, read in _READERS.items() if data.startswith(magic)), None)
+        return reader(data) if reader is not None else None
+    except (OSError, ValueError, OverflowError, struct.error):
+        return None
 
 
 _linked = FileMemo(_read_linked, most=200)
@@ -127,10 +126,7 @@ class _Search:
 
     def _fits(self, path: Path, asker: _Asker) -> bool:
         """Return whether it is a library for the same processor: the loader passes over others."""
-        try:
-            linked = _linked(path) if path.is_file() else None
-        except (OSError, KitError):
-            return False
+        linked = _linked(path) if path.is_file() else None
         return linked is not None and linked.machine == asker.linked.machine
 
 

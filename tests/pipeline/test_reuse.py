@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -215,6 +216,49 @@ def test_libraries_are_found_where_the_loader_finds_them(program: Path) -> None:
     assert {"libnear.so", "libdeep.so", "libopened.so", "libc.so.6"} <= {*found}
     assert found["libnowhere.so"] == "" and all(found[name] for name in found if name != "libnowhere.so")
     assert subprocess.run([str(program)], check=False).returncode == 1
+
+
+def test_libraries_of_a_runner_of_ones_own_are_recorded_and_a_script_is_known_by_itself(
+    program: Path, tmp_path: Path
+) -> None:
+    record = LocalPlatform().runner(str(program))
+    assert record.kind == "foreign" and {"libnear.so", "libdeep.so"} <= {*record.libraries}
+    script = tmp_path / "runner.sh"
+    script.write_text(f"#!/bin/sh\nexec {program}\n")
+    script.chmod(0o755)
+    assert LocalPlatform().runner(str(script)).libraries == {}
+
+
+def load_command(kind: int, text: str) -> bytes:
+    """A load command of Mach-O: LC_LOAD_DYLIB has a date and two versions between its head and its name."""
+    gap = b"" if kind == 0x8000001C else bytes(12)
+    body = text.encode() + b"\0"
+    body += bytes(-(12 + len(gap) + len(body)) % 8)
+    return struct.pack("<III", kind, 12 + len(gap) + len(body), 12 + len(gap)) + gap + body
+
+
+def test_libraries_of_macos_are_found_by_rpath(tmp_path: Path) -> None:
+    """Files as Apple's linker lays them out; the whole way is tried with a real one where a Mac's wheel is fetched."""
+
+    def image(name: str, *commands: bytes) -> Path:
+        head = struct.pack("<IIIIIIII", 0xFEEDFACF, 0x0100000C, 0, 2, len(commands), sum(map(len, commands)), 0, 0)
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(head + b"".join(commands))
+        return path
+
+    image(
+        "lib/libnear.dylib", load_command(0xC, "@loader_path/libdeep.dylib"), load_command(0xC, "/usr/lib/libz.dylib")
+    )
+    image("lib/libdeep.dylib")
+    image("lib/libopened.dylib")
+    rpath = load_command(0x8000001C, "@executable_path/lib")
+    main = image("main", load_command(0xC, "@rpath/libnear.dylib"), rpath)
+    found = loaded_libraries(main, ["@rpath/libopened.dylib"])
+    assert {name: bool(digest) for name, digest in found.items()} == {
+        **dict.fromkeys(("libnear.dylib", "libdeep.dylib", "libopened.dylib"), True),
+        "libz.dylib": False,
+    }
 
 
 @given(place=st.sampled_from(FILES), at=st.floats(0, 1, exclude_max=True), flip=st.integers(1, 255))
