@@ -4,7 +4,6 @@ Nothing in here changes when a machine is started again. A virtual machine that 
 CPU model is the same machine: nothing that it can see tells.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -12,6 +11,13 @@ import msgspec
 _GIB = 1 << 30
 # Memory is counted in eighths of the power of two below it.
 _EIGHTHS = 8
+
+
+def hashed(data: bytes) -> str:
+    """Return a SHA-256; who only reads a dump needs none, and hashlib takes long to load."""
+    import hashlib
+
+    return hashlib.sha256(data).hexdigest()
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -33,7 +39,7 @@ class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def sha256(self) -> str:
-        return hashlib.sha256(msgspec.json.encode(self)).hexdigest()
+        return hashed(msgspec.json.encode(self))
 
     def may_be(self, other: "Machine") -> bool:
         """Return whether nothing that is known of both says that they are two: neither CPU, cores nor memory."""
@@ -61,7 +67,7 @@ def machine_of(arch: str, features: Sequence[str], environment: Mapping[str, obj
         str(environment.get("cpu") or ""),
         cores if isinstance(cores, int) else 0,
         installed_gib(memory) if isinstance(memory, int) else 0.0,
-        hashlib.sha256(identity.encode()).hexdigest()[:16] if identity else "",
+        hashed(identity.encode())[:16] if identity else "",
     )
 
 

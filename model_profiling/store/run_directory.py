@@ -8,7 +8,6 @@
 <output_root>/.partial/…           what interrupted runs have measured so far
 """
 
-import hashlib
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,7 +22,7 @@ from model_profiling.runner.protocol import Features, TensorInfo
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.labels import RUN_LABEL, Revision
-from model_profiling.store.machine import Machine
+from model_profiling.store.machine import Machine, hashed
 
 SCHEMA = 1
 # The states that files name. mypy holds every comparison with one of them to these words.
@@ -167,13 +166,13 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def content(self) -> str:
         """A hash of all code that runs: the binary and its libraries."""
-        return hashlib.sha256(msgspec.json.encode([self.sha256, sorted(self.libraries.items())])).hexdigest()
+        return hashed(msgspec.json.encode([self.sha256, sorted(self.libraries.items())]))
 
     @property
     def executorch_libraries(self) -> str:
         """A hash of those that are ExecuTorch's; '' if none was recorded."""
         of_it = sorted((name, digest) for name, digest in self.libraries.items() if name.startswith("libexecutorch"))
-        return hashlib.sha256(msgspec.json.encode(of_it)).hexdigest() if of_it else ""
+        return hashed(msgspec.json.encode(of_it)) if of_it else ""
 
     def difference(self, other: "RunnerRecord") -> str:
         """Return what of the code of `other` is not that of this one, in words; '' if nothing."""
