@@ -1,4 +1,4 @@
-"""What a 64-bit little-endian ELF library defines, takes from others and wants loaded: its dynamic symbols."""
+"""What a 64-bit little-endian ELF file says of itself: its dynamic symbols, and what is loaded with it."""
 
 import struct
 from collections.abc import Mapping
@@ -8,13 +8,16 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import SetupError
+from model_profiling.base.file_memo import FileMemo
 
 # No library that the kit reads is larger.
 _LARGEST = 2 << 30
 _RELOCATIONS, _DYNAMIC, _DYNSYM, _VERSIONS = 4, 6, 11, 0x6FFFFFFF
 # Relocations of calls through the table of addresses, by the ELF machine: aarch64 and x86_64.
 _JUMP_SLOTS = {183: 1026, 62: 7}
-_NEEDED = 1
+_NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29
+_LOAD, _DYNAMIC_SEGMENT = 1, 2
+MAGIC = b"\x7fELF\x02\x01"
 # Versions 0 and 1 of a symbol say that it has none.
 _LAST_UNVERSIONED = 1
 
@@ -33,15 +36,35 @@ class Library(msgspec.Struct, frozen=True):
     bound_late: frozenset[str]
 
 
-def read_library(path: Path) -> Library:
+class Linked(msgspec.Struct, frozen=True):
+    """What a program or library wants loaded with it, and the folders where that is looked for first.
+
+    `machine` is the processor that it is for; a library for another one is passed over.
+    """
+
+    machine: int
+    needed: tuple[str, ...] = ()
+    rpath: tuple[str, ...] = ()
+    runpath: tuple[str, ...] = ()
+
+
+def _read_library(path: Path) -> Library:
     try:
         return _parse(files.content(path, _LARGEST))
     except (OSError, struct.error, ValueError, IndexError) as error:
         raise SetupError(f"{path} is not a readable shared library: {error}", "Install executorch again.") from None
 
 
+def read_library(path: Path) -> Library:
+    """Return what a library defines, takes and needs; each launch asks for the same few."""
+    return _known(path)
+
+
+_known = FileMemo(_read_library, most=4)
+
+
 def _parse(data: bytes) -> Library:
-    if data[:6] != b"\x7fELF\x02\x01":
+    if data[:6] != MAGIC:
         raise ValueError("not a 64-bit little-endian ELF file")
     (section_table,) = struct.unpack_from("<Q", data, 0x28)
     size, count = struct.unpack_from("<HH", data, 0x3A)
@@ -87,6 +110,31 @@ def _bound_late(
             if info & 0xFFFFFFFF == jump_slot:
                 found.add(names[info >> 32])
     return frozenset(found)
+
+
+def read_linked(data: bytes) -> Linked:
+    """Return what the loader reads of an ELF file: its program headers, as sections may be stripped. A ValueError or a
+    struct.error if it cannot be read."""
+    if data[:6] != MAGIC:
+        raise ValueError("not a 64-bit little-endian ELF file")
+    (machine,), (table,) = struct.unpack_from("<H", data, 0x12), struct.unpack_from("<Q", data, 0x20)
+    size, count = struct.unpack_from("<HH", data, 0x36)
+    segments = [struct.unpack_from("<IIQQQQ", data, table + size * index) for index in range(count)]
+    dynamic = next((segment for segment in segments if segment[0] == _DYNAMIC_SEGMENT), None)
+    if dynamic is None:
+        return Linked(machine)  # linked statically
+    start, length = dynamic[2], dynamic[5]
+    entries = [struct.unpack_from("<QQ", data, at) for at in range(start, start + length, 16)]
+    address = next((value for tag, value in entries if tag == _STRINGS), 0)
+    strings = next((s[2] + address - s[3] for s in segments if s[0] == _LOAD and s[3] <= address < s[3] + s[5]), None)
+    if strings is None:
+        return Linked(machine)
+    texts: dict[int, list[str]] = {_NEEDED: [], _RPATH: [], _RUNPATH: []}
+    for tag, value in entries:
+        if tag in texts:
+            texts[tag].append(_text(data, strings + value))
+    folders = {tag: tuple(filter(None, ":".join(texts[tag]).split(":"))) for tag in (_RPATH, _RUNPATH)}
+    return Linked(machine, tuple(texts[_NEEDED]), folders[_RPATH], folders[_RUNPATH])
 
 
 def _text(data: bytes, start: int) -> str:

@@ -27,7 +27,7 @@ class FileMemo(Generic[T]):
 
     def __call__(self, path: Path) -> T:
         try:
-            key = _key(path)
+            key = file_key(path)
         except (OSError, ValueError):
             return self._compute(path)  # which says what is wrong with it
         known = self._known
@@ -53,7 +53,7 @@ class FileMemo(Generic[T]):
 _every: "weakref.WeakSet[FileMemo[Any]]" = weakref.WeakSet()
 
 
-def _key(path: Path) -> Key:
+def file_key(path: Path) -> Key:
     """Return a file in one state. As it was written as well: what was computed may hold the path, and the working
     directory may change."""
     state = path.stat()
@@ -64,9 +64,9 @@ def _key(path: Path) -> Key:
 @contextlib.contextmanager
 def same_content(path: Path) -> Iterator[None]:
     """Give a file a second name in here: that counts as a change of the file, but what is known of it still holds."""
-    before = _key(path)
+    before = file_key(path)
     yield
-    after = _key(path)
+    after = file_key(path)
     if before[:-1] == after[:-1]:
         for each in list(_every):
             each.carry(before, after)

@@ -324,14 +324,14 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
-def folder_sha256(directory: Path, pattern: str) -> str:
+def folder_sha256(directory: Path, pattern: str, hash_of: Callable[[Path], str] = sha256) -> str:
     """Return a hash of all files of a folder, with their names, that fit a pattern; '' if there are none."""
     import hashlib
 
     paths = sorted(directory.rglob(pattern)) if directory.is_dir() else []
     digest = hashlib.sha256()
     for path in paths:
-        digest.update(f"{path.relative_to(directory).as_posix()} {sha256(path)}\n".encode())
+        digest.update(f"{path.relative_to(directory).as_posix()} {hash_of(path)}\n".encode())
     return digest.hexdigest() if paths else ""
 
 

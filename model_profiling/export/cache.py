@@ -27,6 +27,7 @@ from model_profiling.export.check.verification import execute_program
 from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models import registered_models
+from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
@@ -91,8 +92,11 @@ def _is(path: Path, digest: str) -> bool:
 def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | None:
     """Return the export itself, executed once if it is to be and was not; None if its program does not run."""
     paths, known = request.paths, record.verification
-    if not request.verify or (known is not None and known.status == "verified"):
+    verified = known is not None and known.status == "verified"
+    if not request.verify or (verified and known is not None and known.libraries == installed_libraries()):
         return ExportResult(paths, record)
+    if verified:
+        say_note(f"ExecuTorch's libraries changed since {paths.pte.name} was verified: executed once more")
     outcome = execute_program(paths, record)
     if outcome.failure is not None or outcome.verification.verdict == "differs":
         return None  # an export says why

@@ -20,6 +20,7 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.fleet.history.history_records import HistoryRun, ModelCoverage, Point, TopOperator
 from model_profiling.fleet.history.trends import Regression, Step
 from model_profiling.platforms.doctor import Check
+from model_profiling.report.kernel_view import EvidenceTiming
 from model_profiling.skills.checks import CheckResult
 from model_profiling.store.artifacts import Delegation
 from model_profiling.store.run_directory import Timing
@@ -233,11 +234,14 @@ class CompareAnswer(msgspec.Struct, frozen=True):
 
 
 class KernelsAnswer(msgspec.Struct, frozen=True):
-    """SME2 coverage of each experiment. `unknown` is the reason why operators have no kernels, if they have none."""
+    """SME2 coverage of each experiment. `unknown` is the reason why operators have no kernels, if they have none.
+
+    `timing` is "emulated", or "traced" where a real CPU ran it: no time of either is latency.
+    """
 
     run_dir: str
     model: str
-    timing: Literal["emulated"]
+    timing: EvidenceTiming
     unknown: str
     experiments: dict[str, Coverage]
 

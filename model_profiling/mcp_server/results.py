@@ -172,7 +172,7 @@ def forecast(entry: Forecast, most: int) -> Forecast:
 def kernels(run_dir: str, data: Kernels) -> answers.KernelsAnswer:
     coverage = {name: experiment.coverage for name, experiment in data.experiments.items()}
     unknown = next((entry.unknown for entry in coverage.values() if entry.unknown), "")
-    return answers.KernelsAnswer(run_dir, data.model, "emulated", unknown, coverage)
+    return answers.KernelsAnswer(run_dir, data.model, data.timing, unknown, coverage)
 
 
 def layer_errors(found: Numerics) -> answers.LayerErrors:

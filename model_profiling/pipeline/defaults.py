@@ -7,6 +7,7 @@ from pathlib import Path
 from model_profiling.base import files
 from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
+from model_profiling.formats import pte
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.accelerator import accelerator
 from model_profiling.pipeline.config import parse_config
@@ -123,7 +124,8 @@ def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[C
 
 
 def checked_program(model: Path) -> Path:
-    """Return `model` if it says of itself that it is a .pte; so does a damaged one, and the runner finds the damage."""
+    """Return `model` if it says of itself that it is a .pte of the format that the runner takes; so does a damaged
+    one, and the runner finds the damage."""
     hint = "Give what sme2-kit export makes."
     try:
         with files.open_file(model) as file:
@@ -136,6 +138,7 @@ def checked_program(model: Path) -> Path:
         raise InputError(f"model {model} cannot be read: {error.strerror}", hint) from None
     if begins[4:6] != b"ET":
         raise InputError(f"{model} is not a .pte: it does not start like an ExecuTorch program", hint)
+    pte.check_identifier(model, begins)
     return model
 
 

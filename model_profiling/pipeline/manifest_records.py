@@ -12,6 +12,7 @@ from model_profiling.pipeline.foreign_runner import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState
 from model_profiling.pipeline.progress_log import ProgressLog, SessionStart
 from model_profiling.runner.protocol import Ready
+from model_profiling.store.machine import Machine
 from model_profiling.store.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
 
 # What of an environment changes all the time.
@@ -52,6 +53,7 @@ def experiment_record(
     fingerprint: str,
     first: SessionStart,
     hashes: dict[str, str],
+    machine: Machine | None,
     timing: Timing,
     notes: Sequence[str] = (),
     load_after: float = 0.0,
@@ -88,6 +90,7 @@ def experiment_record(
         partial=partial,
         phase=experiment.phase,
         stops_clock=bool(ready and ready.stops_clock),
+        machine=machine,
         **said,
     )
 

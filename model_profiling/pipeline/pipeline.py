@@ -42,6 +42,7 @@ from model_profiling.store.artifacts import FAILED, ExportMeta, ExportPaths, Exp
 from model_profiling.store.derived import write_manifest
 from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import device_name, revision
+from model_profiling.store.machine import machine_of
 from model_profiling.store.publication import Publication
 from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
 from model_profiling.store.runs import InterruptedRun, interrupted_runs
@@ -118,12 +119,19 @@ class Pipeline:
         self._inputs = self._input_files(export)
         self._tokens = self._token_file(export)
         fresh = self._new_manifest(export)
+        probe = self._probe
+        self._machine = machine_of(probe.arch, probe.features, probe.environment, self._platform.identity)
         fingerprints = {e.name: self._fingerprint(e, fresh.model) for e in self._config.experiments}
         found = self._directory.manifest() if self._directory.manifest_path.exists() else None
         wanted = [e for e in self._config.experiments if e.name in self._only]
         self._place = PartialRun(root, self._key(fingerprints))
-        asked = RequestedRun(self._config.label, self._force, wanted, fingerprints, self._place.path)
+        runners = {e.name: self._runner(e) for e in wanted}
+        asked = RequestedRun(
+            self._config.label, self._force, wanted, fingerprints, self._place.path, self._machine, runners
+        )
         self._standing = plan_run(root, found, fresh, asked)
+        for why in self._standing.why_again:
+            self._note(f"existing results are not reused: {why}")
         if not self._standing.todo:
             fresh.status = "complete"
             _write(self._directory, self._standing.taken_over(fresh))
@@ -162,14 +170,17 @@ class Pipeline:
         runners = {e.name: self._runner(e) for e in self._config.experiments}
         threads = sorted({e.num_threads for e in self._config.experiments})
         mine = {name: fingerprints[name] for name in self._standing.todo}
-        begun = self._place.begin(InterruptedRun(manifest, mine, runners, threads)).manifest
+        begun = self._place.begin(InterruptedRun(manifest, mine, runners, threads, self._machine)).manifest
         manifest.label, manifest.created = begun.label, begun.created
         for place, other in interrupted_runs(self._directory.path):
             if place != self._place.path:
                 command = shlex.quote(str(self._directory.path))
+                elsewhere = other.machine is not None and other.machine != self._machine
+                what = f"of another machine ({other.machine})" if elsewhere else "with other settings"
                 self._note(
-                    f"an interrupted run with other settings is kept as {other.label}: run its "
-                    f"command to resume it, or remove it: `sme2-kit runs {command} --remove {other.label}`"
+                    f"an interrupted run {what} is kept as {other.label}: run its command"
+                    f"{' there' if elsewhere else ''} to resume it, or remove it: "
+                    f"`sme2-kit runs {command} --remove {other.label}`"
                 )
         return manifest
 
@@ -220,7 +231,8 @@ class Pipeline:
                 outcome.failure.moved(outcome.scratch, self._home_of_failure(name))
             first, timing = progress.sittings[0], self._platform.timing
             said = [*self._trace_note(outcome), *notes]
-            records[name] = experiment_record(outcome, fingerprints[name], first, hashes, timing, said, load)
+            whose = (fingerprints[name], first, hashes, self._machine, timing)
+            records[name] = experiment_record(outcome, *whose, said, load)
         schedule = schedule_record(account, self._config.seed, bool(foreign), conditions)
         return outcomes, GroupRecord(progress.sittings[0].session, schedule, records)
 
@@ -314,20 +326,20 @@ class Pipeline:
             self._note(f"the program could not be kept for later comparisons: {error}")
 
     def _key(self, fingerprints: dict[str, str]) -> str:
-        """Return what tells this run from other interrupted ones: how it is asked for, and the machine."""
-        facts = self._probe.environment
-        machine = [self._probe.arch, sorted(self._probe.features), facts.get("cpu"), facts.get("cores")]
+        """Return what tells this run from other interrupted ones: how it is asked for, on which machine and of what."""
         asked = [self._force, self._config.label, sorted(self._only), sorted(fingerprints.items())]
-        return hashlib.sha256(msgspec.json.encode([__version__, asked, machine])).hexdigest()[:12]
+        return hashlib.sha256(msgspec.json.encode([__version__, asked])).hexdigest()[:12]
 
     def _fingerprint(self, experiment: Experiment, model: ModelRecord) -> str:
-        """Return a hash of everything that decides what an experiment measures."""
+        """Return a hash of everything that decides what an experiment measures: program, inputs and settings, the
+        runner with all libraries that it loads, and the machine."""
         digest = hashlib.sha256(msgspec.json.encode(experiment))
         runner = self._runner(experiment)
         platform = (self._platform.name, self._platform.identity)
         # What is chosen follows from the budget.
         budget = "" if experiment.num_runs and experiment.launches else str(self._config.budget_s)
-        for part in (model.sha256, runner.sha256, *platform, str(self._config.seed), budget):
+        made_by = (runner.content, self._machine.sha256)
+        for part in (model.sha256, *made_by, *platform, str(self._config.seed), budget):
             digest.update(part.encode() + b"\0")
         read = self._inputs if experiment.phase is None or self._tokens is None else (self._tokens,)
         for path in read:
@@ -338,7 +350,7 @@ class Pipeline:
 
     def _runner(self, experiment: Experiment) -> RunnerRecord:
         if experiment.runner_path not in self._runners:
-            self._runners[experiment.runner_path] = self._platform.runner(experiment.runner_path)
+            self._runners[experiment.runner_path] = self._platform.runner(experiment.runner_path, self._paths.pte)
         return self._runners[experiment.runner_path]
 
     def _input_files(self, export: ExportRecord | None) -> tuple[Path, ...]:

@@ -1,13 +1,15 @@
 """How a new run stands to the one that is there: what it takes over, what it would replace, and what it is called."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.store.artifacts import EARLIER, FAILED
-from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory
+from model_profiling.store.machine import Machine
+from model_profiling.store.made_by import Maker
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, RunnerRecord
 from model_profiling.store.runs import interrupted_runs, time_label, unique_label, used_labels
 
 # The end of the label of a run that was put in place before it was complete.
@@ -26,6 +28,8 @@ class RunPlan:
     finished: set[str]
     replaces: bool
     archive: str
+    # Why results that are there are not those of this run: another machine, or other libraries of the runner.
+    why_again: list[str] = field(default_factory=list)
 
     def taken_over(self, fresh: Manifest) -> Manifest:
         """Return `fresh` with the results of the run that is there, as far as this run is about the same program."""
@@ -46,13 +50,25 @@ class RunPlan:
 
 @dataclass(frozen=True)
 class RequestedRun:
-    """What the user wants; `place` is where it is or will be measured."""
+    """What the user wants; `place` is where it is or will be measured, `machine` and `runners` are what measures."""
 
     label: str | None
     force: bool
     wanted: Sequence[Experiment]
     fingerprints: dict[str, str]
     place: Path
+    machine: Machine
+    runners: dict[str, RunnerRecord]
+
+    def why_other(self, record: ExperimentRecord) -> str:
+        """Return why a result is not of this machine and these runners, in words; '' if it is.
+
+        A runner that none of the experiments asked for has is not looked at, unless it lies where one of them does.
+        """
+        mine = self.runners.get(record.name)
+        mine = mine or next((each for each in self.runners.values() if each.path == record.runner.path), record.runner)
+        theirs = Maker(record.machine, record.runner) if record.machine is not None else None
+        return Maker(self.machine, mine).difference(theirs)
 
 
 def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: RequestedRun) -> RunPlan:
@@ -68,6 +84,8 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
         )
     there = found.label
     goes_on = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
+    why_again = _why_again(found, asked) if goes_on and not asked.force else []
+    goes_on = goes_on and not _has_strangers(found, asked)
     records = found.experiments if goes_on else {}
     finished = {
         e.name
@@ -81,9 +99,27 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
     own = all(record.partial and fingerprints.get(record.name) == record.fingerprint for record in affected)
     chosen = _label(root, found, fresh, asked, replaces and not own)
     if not replaces or own:
-        return RunPlan(found, chosen, goes_on, todo, finished, replaces, "")
+        return RunPlan(found, chosen, goes_on, todo, finished, replaces, "", why_again)
     archive = there if not (root / EARLIER / there).exists() else unique_label(root, there)
-    return RunPlan(found, chosen, goes_on, todo, finished, True, archive)
+    return RunPlan(found, chosen, goes_on, todo, finished, True, archive, why_again)
+
+
+def _why_again(found: Manifest, asked: RequestedRun) -> list[str]:
+    """Return what makes results that are there another's, each reason once."""
+    wanted = {e.name for e in asked.wanted}
+    good = [record for name, record in found.experiments.items() if name in wanted and record.status == "ok"]
+    others = [record for record in good if record.fingerprint != asked.fingerprints[record.name]]
+    return sorted({why for why in map(asked.why_other, others) if why})
+
+
+def _has_strangers(found: Manifest, asked: RequestedRun) -> bool:
+    """Return whether results would stand beside the new ones that another machine or other libraries have made."""
+    wanted = {e.name for e in asked.wanted}
+    return any(
+        record.machine != asked.machine or (name not in wanted and asked.why_other(record))
+        for name, record in found.experiments.items()
+        if record.status == "ok"
+    )
 
 
 def _label(root: Path, found: Manifest, fresh: Manifest, asked: RequestedRun, new: bool) -> str:

@@ -126,6 +126,7 @@ def _collect_group(
             unfinished.fingerprints[name],
             first,
             hashes,
+            unfinished.machine,
             manifest.timing,
             resumed_notes(progress),
             0.0,
@@ -139,5 +140,6 @@ def _may_be_latest(found: Manifest | None, manifest: Manifest, unfinished: Inter
     if found is None:
         return True
     mine = found.label in (unfinished.label, manifest.label) and found.model.sha256 == manifest.model.sha256
+    mine = mine and all(record.machine == unfinished.machine for record in found.experiments.values())
     there = [record for name, record in found.experiments.items() if name in manifest.experiments]
     return mine and all(record.status != "ok" or record.partial for record in there)

@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.pipeline.config_types import Experiment
+from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.experiment_files import clear_directory, collect
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
@@ -21,6 +24,8 @@ from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
 from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import ExportPaths
+from model_profiling.store.machine import machine_of
+from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import Phase
 
 _TIMEOUT_S = 600.0
@@ -31,7 +36,7 @@ def programs_of(
     lengths: Lengths = Lengths(),  # noqa: B008
 ) -> tuple[dict[str, MeasuredProgram], list[Phase]]:
     """Return programs as they can be measured side by side, and the phases to do it in if they are language models."""
-    paths = {name: ExportPaths(model.resolve()) for name, model in models.items()}
+    paths = {name: ExportPaths(checked_program(model).resolve()) for name, model in models.items()}
     records = {name: export_record(each) for name, each in paths.items()}
     sequences = {name: sequence_of(each.pte) for name, each in paths.items()}
     known = [sequence for sequence in sequences.values() if sequence is not None]
@@ -49,6 +54,15 @@ def programs_of(
     begin = next((found for name in models if (found := exported_tokens(paths[name], records[name]))), None)
     tokens = random_tokens(begin, needed, vocabulary, 0)
     return {n: MeasuredProgram(paths[n].pte, paths[n].stem, (), sequences[n], tokens) for n in models}, phases
+
+
+def maker_of(platform: Platform, *models: Path) -> Maker:
+    """Return what measures programs side by side: the machine, and the runner with all that it loads for them."""
+    probe = platform.probe()
+    runners = [platform.runner(None, model) for model in models]
+    libraries = {name: digest for runner in runners for name, digest in runner.libraries.items()}
+    machine = machine_of(probe.arch, probe.features, probe.environment, f"{platform.name} {platform.identity}".strip())
+    return Maker(machine, msgspec.structs.replace(runners[0], libraries=libraries))
 
 
 def measure(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from model_profiling.base import cache, files
 from model_profiling.base.errors import SetupError
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.base.programs import run_program
 from model_profiling.runner.build import RUNNER_NAME, Build
 from model_profiling.upstream.libraries import BACKEND, LINKED, file_of
@@ -91,14 +92,14 @@ def _bundle(sources: dict[str, Path], loader: str) -> Bundle:
         "written",
     )
     pushed = {**sources, _LICENCE_FILE: home / _LICENCE_FILE}
-    return Bundle(pushed, {name: files.sha256(path) for name, path in pushed.items()}, loader, RUNNER_NAME)
+    return Bundle(pushed, {name: kept_sha256(path) for name, path in pushed.items()}, loader, RUNNER_NAME)
 
 
 def own_bundle(runner: Path) -> Bundle:
     """Return a user's own runner, for example built with the NDK, and the C++ runtime beside it if there is one."""
     beside = runner.with_name("libc++_shared.so")
     sources = {"runner": runner} | ({beside.name: beside} if beside.is_file() else {})
-    return Bundle(sources, {name: files.sha256(path) for name, path in sources.items()}, "", "runner")
+    return Bundle(sources, {name: kept_sha256(path) for name, path in sources.items()}, "", "runner")
 
 
 def licence_text(names: list[str]) -> str:

@@ -39,7 +39,7 @@ def _linux_facts() -> dict[str, object]:
     cpus, cpuinfo = Path("/sys/devices/system/cpu"), _read(Path("/proc/cpuinfo"))
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
     return {
-        "cpu": next(iter(cpu_names(cpuinfo)), ""),
+        "cpu": ", ".join(cpu_names(cpuinfo)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "governors": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")} - {""}),
         "max_khz": sorted({_read(path) for path in cpus.glob("cpu[0-9]*/cpufreq/cpuinfo_max_freq")} - {""}),

@@ -17,6 +17,7 @@ from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operator_libraries import libraries_for
 from model_profiling.runner.build import Build
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
+from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
 from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
@@ -53,9 +54,16 @@ def capabilities(features: Features, environment: dict[str, object]) -> Capabili
     return Capabilities(features.arch, present, features.proof, environment, boot_id(), features.unproven)
 
 
-def kit_record(build: Build) -> RunnerRecord:
-    digest = files.sha256(build.path)
-    return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+def kit_record(build: Build, libraries: dict[str, str]) -> RunnerRecord:
+    made = (files.sha256(build.path), build.target.name, build.compiler, build.sdk.version)
+    return RunnerRecord("kit", str(build.path), *made, libraries)
+
+
+def operators_for(build: Build, model: Path | None) -> tuple[Path, ...]:
+    """Return the libraries that the runner opens for a program; none where they cannot be had: to open it says why."""
+    with contextlib.suppress(SetupError):
+        return libraries_for(build, model) if model is not None else ()
+    return ()
 
 
 def no_trace_note(target: str, libraries: Path | None = None) -> str:
@@ -82,6 +90,8 @@ class ProcessPlatform:
         self.build = build
         self._prefix = prefix
         self._no_lock = no_lock
+        # Where an emulator looks for files first.
+        self._sysroot = Path(prefix[prefix.index("-L") + 1]) if "-L" in prefix else None
         self.trace_note = no_trace_note(build.target.name, build.sdk.libraries)
 
     def features(self) -> Features:
@@ -90,14 +100,17 @@ class ProcessPlatform:
             raise SetupError("the runner cannot detect this CPU's features", "Run `sme2-kit doctor` to see why.")
         return found
 
-    def runner(self, runner_path: str | None) -> RunnerRecord:
+    def runner(self, runner_path: str | None, model: Path | None = None) -> RunnerRecord:
+        opened = (self.build.target.backend, *map(str, operators_for(self.build, model)))
         if runner_path is None:
-            return kit_record(self.build)
+            return kit_record(self.build, loaded_libraries(self.build.path, opened, self._sysroot))
         path = Path(runner_path).resolve()
         if not os.access(path, os.X_OK):
             raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
         kind: RunnerKind = "kit" if list_features([*self._prefix, str(path)]) else "foreign"
-        return RunnerRecord(kind, str(path), files.sha256(path))
+        # What a foreign runner opens by itself is not known.
+        libraries = loaded_libraries(path, opened if kind == "kit" else (), self._sysroot)
+        return RunnerRecord(kind, str(path), files.sha256(path), libraries=libraries)
 
     def open(self, request: LaunchRequest) -> ProcessSession:
         tokens = request.reading.tokens if request.reading is not None else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -36,14 +36,21 @@ class ExperimentKernels(msgspec.Struct, frozen=True):
     kernels: KernelEvidence | None
 
 
+EvidenceTiming = Literal["emulated", "traced"]
+
+
 class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
-    """kernels.json: the kernel evidence of every experiment that has any."""
+    """kernels.json: the kernel evidence of every experiment that has any.
+
+    `timing` says what ran it: an emulated CPU, or a real one whose kernels were traced. No time of either is latency.
+    """
 
     model: str
     platform: str
     experiments: dict[str, ExperimentKernels]
     schema: int = 1
     sources: str | msgspec.UnsetType = msgspec.UNSET
+    timing: EvidenceTiming = "traced"
 
 
 def kernels_data(run: RunView) -> Kernels:
@@ -52,7 +59,9 @@ def kernels_data(run: RunView) -> Kernels:
         for name, experiment in run.summary.experiments.items()
         if experiment.coverage is not None
     }
-    return Kernels(run.summary.model, run.summary.platform, experiments)
+    return Kernels(
+        run.summary.model, run.summary.platform, experiments, timing="traced" if run.measured else "emulated"
+    )
 
 
 def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:

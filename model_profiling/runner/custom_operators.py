@@ -10,6 +10,7 @@ from pathlib import Path
 from model_profiling.base import cache
 from model_profiling.base.elf import read_library
 from model_profiling.base.errors import SetupError
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.upstream import libraries
@@ -36,13 +37,14 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
         raise SetupError(problem, _OWN)
     taken = read_library(library)
     # Those that it wants loaded and that the runner does not have.
-    stubs = [name for name in taken.needed if not name.startswith((*_SYSTEM, "libexecutorch"))]
+    stubs = [name for name in taken.needed if not name.startswith((*_SYSTEM, libraries.PREFIX))]
     source = generate_stubs(taken)
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
         "libraries": " ".join(stubs),
         "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
+        "library": kept_sha256(library),
     }
     home = cache.entry(
         "operators", "operator library", made_from, lambda folder: _compile(build, folder, stubs, source)

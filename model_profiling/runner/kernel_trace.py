@@ -15,6 +15,7 @@ from pathlib import Path
 from model_profiling.base import cache
 from model_profiling.base.elf import read_library
 from model_profiling.base.errors import SetupError
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.upstream.kernel_calls import INVOKE, trace_problem, traceable_kernels
 from model_profiling.upstream.libraries import BACKEND, file_of
@@ -31,16 +32,18 @@ def build_shim(build: Build) -> Path:
             f"the XNNPACK backend for {build.target.name} has no KleidiAI kernels to trace",
             "KleidiAI is for Arm: trace on aarch64 Linux or with --platform emulator.",
         )
+    backend = build.sdk.libraries / _BACKEND
     if problem := trace_problem(build.sdk.libraries):
         raise SetupError(
             f"kernels cannot be traced: {problem}", "Use a release that `sme2-kit doctor --upstream` names."
         )
-    symbols = traceable_kernels(read_library(build.sdk.libraries / _BACKEND))
+    symbols = traceable_kernels(read_library(backend))
     source = generate_shim([*symbols, INVOKE])
     made_from = {
         **build_inputs(build.target, build.sdk, build.command, build.compiler),
         "flags": " ".join(LIBRARY_FLAGS),
         "source": cache.digest(source),
+        "library": kept_sha256(backend),
     }
     home = cache.entry("shim", "kernel trace library", made_from, lambda folder: _compile(build, folder, source))
     return home / _SHIM

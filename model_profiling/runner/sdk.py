@@ -11,12 +11,14 @@ from model_profiling.base import cache
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import install_command
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.base.programs import run_program
 from model_profiling.upstream.installed_wheel import executorch_folder
 from model_profiling.upstream.libraries import BACKEND, file_of
 
 # What of a wheel is kept.
-_KEPT = ("executorch/include/", "executorch/lib/", "executorch/extension/llm/custom_ops/lib")
+_OPERATORS = "extension/llm/custom_ops/lib"
+_KEPT = ("executorch/include/", "executorch/lib/", f"executorch/{_OPERATORS}")
 # There is a wheel for each Python, and its libraries differ.
 PYTHON_TAG = str(sys.implementation.cache_tag)
 
@@ -71,6 +73,20 @@ def fetched_sdk(pip_platform: str, version: str) -> Sdk:
     made_from = {"executorch": version, "platform": pip_platform, "python": PYTHON_TAG, "parts": " ".join(_KEPT)}
     home = cache.entry("sdk", f"executorch wheel for {pip_platform}", made_from, make, "fetched")
     return _checked(Sdk(version, home, home.name))
+
+
+def library_hashes(sdk: Sdk) -> dict[str, str]:
+    """Return the SHA-256 of every library of an SDK as it is now: one may have been replaced since it was installed."""
+    places = [*sdk.libraries.glob("lib*"), *sdk.root.glob(f"{_OPERATORS}*")]
+    return {path.name: kept_sha256(path) for path in sorted(places) if path.is_file()}
+
+
+def installed_libraries() -> str:
+    """Return one hash of the libraries of the installed wheel; '' if there is none."""
+    try:
+        return cache.digest(*map(" ".join, library_hashes(installed_sdk()).items()))
+    except SetupError:
+        return ""
 
 
 def _download(pip_platform: str, version: str, into: Path) -> Path:

@@ -166,6 +166,8 @@ class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sqnr_db: Decibel | None = None
     max_abs_error: float | None = None
     max_abs_reference: float | None = None
+    # A hash of ExecuTorch's libraries that executed it; '' where that was not recorded.
+    libraries: str = ""
 
     def __str__(self) -> str:
         """`yes, executed once on linux-aarch64, SQNR 52.1 dB against eager`, or `no, with the reason`."""

@@ -22,6 +22,8 @@ from model_profiling.runner.protocol import Features, TensorInfo
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.labels import RUN_LABEL, Revision
+from model_profiling.store.machine import Machine, hashed
+from model_profiling.upstream.libraries import PREFIX
 
 SCHEMA = 1
 # The states that files name. mypy holds every comparison with one of them to these words.
@@ -149,7 +151,10 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samp
 
 
 class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced."""
+    """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced.
+
+    `libraries` are those that it loads, by name, each with its SHA-256; '' of one that is no file.
+    """
 
     kind: RunnerKind
     path: str
@@ -157,6 +162,27 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     target: str = ""
     compiler: str = ""
     executorch: str = ""
+    libraries: dict[str, str] = {}
+
+    @property
+    def content(self) -> str:
+        """A hash of all code that runs: the binary and its libraries."""
+        return hashed(msgspec.json.encode([self.sha256, sorted(self.libraries.items())]))
+
+    @property
+    def executorch_libraries(self) -> str:
+        """A hash of those that are ExecuTorch's; '' if none was recorded."""
+        of_it = sorted((name, digest) for name, digest in self.libraries.items() if name.startswith(PREFIX))
+        return hashed(msgspec.json.encode(of_it)) if of_it else ""
+
+    def difference(self, other: "RunnerRecord") -> str:
+        """Return what of the code of `other` is not that of this one, in words; '' if nothing."""
+        if self.sha256 != other.sha256:
+            return "the runner changed"
+        names = {name for name, _ in self.libraries.items() ^ other.libraries.items()}
+        if names and not other.libraries:
+            return "the runner's libraries were not recorded"
+        return f"the runner's libraries changed ({', '.join(sorted(names))})" if names else ""
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -197,6 +223,8 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     filled: int = 0
     # Whether operators' times in its ETDump leave out what the system gave to other processes.
     stops_clock: bool = False
+    # None in records of kits that did not say.
+    machine: Machine | None = None
 
     @property
     def phase_kind(self) -> str:

@@ -16,6 +16,7 @@ from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.store import publication, transaction
 from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
 from model_profiling.store.labels import RUN_LABEL
+from model_profiling.store.machine import Machine
 from model_profiling.store.run_directory import Manifest, RunDirectory, RunnerRecord
 
 LATEST = "latest"
@@ -33,6 +34,8 @@ class InterruptedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fingerprints: dict[str, str]
     runners: dict[str, RunnerRecord]
     threads: list[int]
+    # None if the kit that began it did not say.
+    machine: Machine | None = None
 
     @property
     def label(self) -> str:

@@ -25,14 +25,15 @@ from model_profiling.analysis.timing.latency import Comparison, compare, summari
 from model_profiling.base import files
 from model_profiling.base.dtypes import EXPORTED
 from model_profiling.base.errors import InputError
-from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.on_progress import OnProgress, say_note
 from model_profiling.export.request import ExportResult
 from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
 from model_profiling.pipeline.phase_experiments import Lengths, checked_tokens, token_count
 from model_profiling.pipeline.schedule import Counts
-from model_profiling.pipeline.side_by_side import measure, programs_of
+from model_profiling.pipeline.side_by_side import maker_of, measure, programs_of
 from model_profiling.platforms.base import LaunchRequest, Platform, TokenPlan
 from model_profiling.runner.protocol import TensorInfo
+from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import Phase, Process, Samples, Turn, experiment_file
 
 # Of a text, so many tokens tell; and no model with finite numbers is more surprised than this by a token, in nats.
@@ -70,9 +71,10 @@ class RoundTurns(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     key: str
     turns: dict[str, list[Turn]]
+    maker: Maker | None = None
 
 
-class PhaseTurns(RoundTurns, frozen=True, forbid_unknown_fields=True):
+class PhaseTurns(RoundTurns, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What was measured in one phase of a language model."""
 
     processes: dict[str, list[Process]]
@@ -82,11 +84,13 @@ class PhaseTurns(RoundTurns, frozen=True, forbid_unknown_fields=True):
 T = TypeVar("T", bound=RoundTurns)
 
 
-def earlier(path: Path, type_: type[T], key: str) -> T | None:
-    """Return what was measured before, if it is of exactly these programs."""
+def earlier(path: Path, type_: type[T], key: str, maker: Maker) -> T | None:
+    """Return what was measured before, if it is of exactly these programs and made by the same machine and code."""
     with contextlib.suppress(InputError):
         if (found := files.read_json(path, type_, "measurements")).key == key:
             return found
+        if why := maker.difference(found.maker):
+            say_note(f"existing results are not reused: {why}")
     return None
 
 
@@ -107,13 +111,18 @@ class FormatTuner:
         self._threads, self._counts, self._report = threads, counts, report
 
     def results(
-        self, made: Mapping[str, ExportResult], base: str, key: Callable[[dict[str, MeasuredProgram]], str], force: bool
+        self,
+        made: Mapping[str, ExportResult],
+        base: str,
+        key: Callable[[dict[str, MeasuredProgram], Maker], str],
+        force: bool,
     ) -> dict[str, FormatResult]:
         """Return what there is to know of each export, by its name; `key` tells measurements of other programs."""
         programs, phases = programs_of({name: each.paths.pte for name, each in made.items()}, Lengths())
         if not phases:
             raise InputError("not all variants are language models", "Export the model again; its .pte has changed.")
-        taken = {phase: self._taken(phase, programs, key(programs), force) for phase in phases}
+        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
+        taken = {phase: self._taken(phase, programs, key(programs, maker), maker, force) for phase in phases}
         found = {name: self._result(name, made, base, taken) for name in made}
         if self._text is not None:
             found = {n: msgspec.structs.replace(r, perplexity=self._perplexity(programs[n])) for n, r in found.items()}
@@ -148,9 +157,11 @@ class FormatTuner:
             return None
         return math.exp(done.surprise / done.scored)
 
-    def _taken(self, phase: Phase, programs: dict[str, MeasuredProgram], key: str, force: bool) -> PhaseTurns:
+    def _taken(
+        self, phase: Phase, programs: dict[str, MeasuredProgram], key: str, maker: Maker, force: bool
+    ) -> PhaseTurns:
         path = self._home / f"{phase.in_names}.json"
-        if not force and (known := earlier(path, PhaseTurns, key)) is not None:
+        if not force and (known := earlier(path, PhaseTurns, key, maker)) is not None:
             return known
         place = self._home / "measured" / phase.in_names
         outcomes = measure(
@@ -159,8 +170,9 @@ class FormatTuner:
         found = PhaseTurns(
             key,
             {name: outcome.timed for name, outcome in outcomes.items()},
-            {name: outcome.processes for name, outcome in outcomes.items()},
-            {name: _outputs(outcome) for name, outcome in outcomes.items()},
+            maker,
+            processes={name: outcome.processes for name, outcome in outcomes.items()},
+            outputs={name: _outputs(outcome) for name, outcome in outcomes.items()},
         )
         files.write_json(path, found)
         return found

@@ -26,9 +26,10 @@ from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
-from model_profiling.pipeline.side_by_side import measure
+from model_profiling.pipeline.side_by_side import maker_of, measure
 from model_profiling.platforms.base import Platform
 from model_profiling.report.files import artifact_files
+from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import experiment_file
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
@@ -150,11 +151,10 @@ class Tuner:
         request = self._request
         where = (self._platform, self._home, request.threads, request.counts)
         tuner = FormatTuner(*where, self._report, request.text)
-        runner = self._platform.runner(None).sha256
         found = tuner.results(
             self._made,
             base.name,
-            lambda programs: round_key(programs, runner, request.threads, request.counts),
+            lambda programs, maker: round_key(programs, maker, request.threads, request.counts),
             request.force,
         )
         tried = [
@@ -226,13 +226,13 @@ class Tuner:
         """Return the round's measurements: those on disk if they are of exactly these programs, else new ones."""
         path = self._home / f"round-{number}.json"
         programs = {name: _program(self._made[name]) for name in names}
-        runner = self._platform.runner(None).sha256
         threads, counts = self._request.threads, self._request.counts
-        key = round_key(programs, runner, threads, counts)
-        if not self._request.force and (known := earlier(path, RoundTurns, key)) is not None:
+        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
+        key = round_key(programs, maker, threads, counts)
+        if not self._request.force and (known := earlier(path, RoundTurns, key, maker)) is not None:
             return known
         outcomes = measure(self._platform, programs, self._home / "measured", threads, self._report, counts=counts)
-        turns = RoundTurns(key, {name: outcome.timed for name, outcome in outcomes.items()})
+        turns = RoundTurns(key, {name: outcome.timed for name, outcome in outcomes.items()}, maker)
         files.write_json(path, turns)
         return turns
 
@@ -275,10 +275,12 @@ class Tuner:
         return result
 
 
-def round_key(programs: dict[str, MeasuredProgram], runner: str, threads: int, counts: Counts) -> str:
-    digest = hashlib.sha256(f"{runner} {threads} {counts}".encode())
+def round_key(programs: dict[str, MeasuredProgram], maker: Maker, threads: int, counts: Counts) -> str:
+    digest = hashlib.sha256(f"{maker.identity} {threads} {counts}".encode())
     for name, program in sorted(programs.items()):
         digest.update(f"{name} {program_sha256(program.pte)}".encode())
+        for path in (*program.inputs, *([program.tokens] if program.tokens is not None else [])):
+            digest.update(files.sha256(path).encode())
     return digest.hexdigest()
 
 

@@ -16,6 +16,8 @@ LINKED = (
     "executorch_threadpool",
 )
 BACKEND = "executorch_backend_xnnpack"
+# What the names of all its libraries begin with.
+PREFIX = "libexecutorch"
 # It also has cpuinfo, for all the others.
 THREADPOOL = "executorch_threadpool"
 # ExecuTorch's operators for language models, in a library made for export.

@@ -17,8 +17,11 @@ from torch.nn import functional
 
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.files import read_json
+from model_profiling.export import cache
 from model_profiling.export.cache import cached
+from model_profiling.export.check import verification
 from model_profiling.export.check.in_process import run_program, verify
+from model_profiling.export.check.verification import execute_program
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.lower.delegation_preview import preview
@@ -190,6 +193,26 @@ def test_an_export_that_was_not_verified_is_verified_when_it_is_asked_for_again(
     assert read_json(again.paths.meta, ExportMeta, "record").exports[again.paths.stem] == again.record
     for request in (asked, ExportRequest("toy_cnn", tmp_path)):
         assert (found := cached(request)) is not None and found.record == again.record
+
+
+def test_what_other_libraries_verified_is_executed_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ExportRequest("toy_cnn", tmp_path)
+    first = export(asked).record
+    assert first.verification is not None and first.verification.libraries
+    calls: list[str] = []
+
+    def executed(paths: Any, record: Any) -> Any:
+        calls.append(paths.stem)
+        return execute_program(paths, record)
+
+    monkeypatch.setattr(cache, "execute_program", executed)
+    assert (found := cached(asked)) is not None and found.record == first and not calls
+    for module in (cache, verification):
+        monkeypatch.setattr(module, "installed_libraries", lambda: "replaced")
+    again = cached(asked)
+    assert again is not None and again.record.verification is not None
+    assert again.record.verification.libraries == "replaced" and len(calls) == 1
+    assert cached(asked) is not None and len(calls) == 1
 
 
 def test_without_a_compiler_the_record_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,6 +78,7 @@ from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store import transaction
@@ -646,6 +647,7 @@ FILE_USES = [
         "end of a log": files.tail,
         "model to run": checked_program,
         "shared library": read_library,
+        "libraries of a program": loaded_libraries,
         "progress": ProgressLog,
         "ETDump": etdump.read,
         "ETDumps of launches": lambda path: etdump.merged([path, path]),

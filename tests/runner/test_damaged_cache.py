@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling.base import cache
+from model_profiling.base import cache, kept_hashes
 from model_profiling.base.errors import SetupError
 from model_profiling.base.files import sha256
 from model_profiling.base.on_progress import listen_to_notes
@@ -63,6 +63,8 @@ def use(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "cache"
     monkeypatch.setenv("SME2_KIT_CACHE", str(home))
     monkeypatch.setenv("CXX", shlex.quote(str(store / "c++")))
+    # Hashes of libraries are no entries: what is damaged among them is computed again when it is asked for.
+    monkeypatch.setattr(kept_hashes, "_YOUNG_NS", 1 << 62)
     monkeypatch.setattr(
         sdks, "_download", lambda _platform, _version, into: Path(shutil.copy(store / "executorch-1.5.1.whl", into))
     )
@@ -182,6 +184,24 @@ def test_another_source_compiler_python_or_wheel_has_an_entry_of_its_own(
     assert build_runner().path == homes[0] and capsys.readouterr().err == ""
     now = contents(use)
     assert {name: now[name] for name in first} == first
+
+
+def test_a_replaced_header_makes_another_runner_and_a_replaced_library_does_not(
+    use: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The runner is compiled with headers, and finds libraries when it is started."""
+    installed = sdks.installed_sdk()
+    own = sdks.Sdk(installed.version, tmp_path / "sdk", installed.content)
+    shutil.copytree(installed.root / "include", own.root / "include")
+    shutil.copytree(installed.libraries, own.libraries)
+    monkeypatch.setattr(building, "installed_sdk", lambda: own)
+    first = build_runner().path
+    with (own.libraries / "libexecutorch_backend_xnnpack.so").open("ab") as library:
+        library.write(b"\0")
+    assert build_runner().path == first
+    header = next((own.root / "include").rglob("*.h"))
+    header.write_text(header.read_text() + "// edited\n")
+    assert build_runner().path != first
 
 
 def test_processes_that_fill_a_cache_at_once_compile_once(use: Path, store: Path, runner: Path) -> None:

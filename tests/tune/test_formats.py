@@ -68,7 +68,7 @@ def test_formats_are_measured_by_phase_and_held_against_eager(tmp_path: Path) ->
     np.save(text, tokens())
     counts = Counts(runs=12, launches=6)
     tuner = FormatTuner(LocalPlatform(), tmp_path / "home", 1, counts, lambda *_: None, text)
-    found = tuner.results(exports, "custom", lambda programs: "key", force=False)
+    found = tuner.results(exports, "custom", lambda programs, maker: "key", force=False)
     for result in found.values():
         assert [phase.metrics.kind for phase in result.phases] == ["prefill", "decode"]
         prefill = result.phases[0]
@@ -81,7 +81,7 @@ def test_formats_are_measured_by_phase_and_held_against_eager(tmp_path: Path) ->
     assert decode.comparison is not None and decode.comparison.verdict == "slower"
     assert found["custom"].pareto
     # What is measured is not measured again.
-    again = tuner.results(exports, "custom", lambda programs: "key", force=False)
+    again = tuner.results(exports, "custom", lambda programs, maker: "key", force=False)
     assert [r.phases[0].metrics for r in again.values()] == [r.phases[0].metrics for r in found.values()]
 
 

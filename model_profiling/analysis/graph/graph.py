@@ -63,6 +63,16 @@ class ModelGraph:
         return {self.rows[position] for position in before | after if position in self.rows}
 
 
+def why_unreadable(model: Path | None) -> str:
+    """Return why a program that is there cannot be read; '' if it can, or if there is none."""
+    try:
+        if model is not None:
+            pte.read(model)
+    except KitError as error:
+        return error.message
+    return ""
+
+
 def read_graph(
     operators: Sequence[Operator], model: Path, method: str = "forward", tokens: int | None = None
 ) -> ModelGraph | None:

@@ -22,6 +22,7 @@ from model_profiling.base.directories import roofs_directory
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError
 from model_profiling.formats.graph_terms import base_name
+from model_profiling.store.machine import Machine, machine_of
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -94,7 +95,7 @@ class Measurement(msgspec.Struct, frozen=True):
 
 
 class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
-    """roofs.json: one CPU and one ExecuTorch. `created` is when the last of its measurements was made."""
+    """roofs.json: one machine and one ExecuTorch. `created` is when the last of its measurements was made."""
 
     cpu: str
     arch: str
@@ -107,6 +108,13 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
     schema: int = SCHEMA
     # Of all the rest; '' where it was not recorded.
     sha256: str = ""
+    # A hash of ExecuTorch's libraries; '' where it was not recorded.
+    libraries: str = ""
+
+    @property
+    def machine(self) -> Machine:
+        """CPU, cores and memory; its features are those of each measurement."""
+        return machine_of("", (), self.environment | {"cpu": self.cpu})
 
     def measurement(self, dtype: str, active: Iterable[str], threads: int) -> Measurement | None:
         """Return the probes in this dtype with these features and threads; None if they were not measured."""
@@ -123,9 +131,9 @@ class Roofs(msgspec.Struct, frozen=True, tag="roofs", tag_field="kind"):
         return Rates(*found) if found else None
 
     def merged(self, newer: "Roofs") -> "Roofs":
-        """Return the newer roofs, and of the older (of the same ExecuTorch) what those do not tell."""
+        """Return the newer roofs, and of the older (of the same machine and libraries) what those do not tell."""
         told = {entry.key for entry in newer.measurements}
-        alike = (self.cpu, self.executorch) == (newer.cpu, newer.executorch)
+        alike = (self.machine, self.executorch, self.libraries) == (newer.machine, newer.executorch, newer.libraries)
         kept = [entry for entry in self.measurements if alike and entry.key not in told]
         return msgspec.structs.replace(newer, measurements=[*kept, *newer.measurements])
 

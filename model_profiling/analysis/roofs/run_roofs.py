@@ -10,6 +10,7 @@ from model_profiling.analysis.roofs.roof_rates import DTYPES, Measurement, Rates
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store.artifacts import ROOFS
+from model_profiling.store.machine import Machine, machine_of
 from model_profiling.store.run_directory import Manifest
 
 _COMMAND = "sme2-kit roofs"
@@ -52,8 +53,9 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     notes: list[str] = []
     chosen: tuple[Roofs, list[Measurement]] | None = None
     dtypes_known: list[Roofs] = []
+    machine = machine_of("", (), manifest.environment)
     for path in (directory / ROOFS, roofs_path(cpu)):
-        roofs = _read(path, cpu, notes)
+        roofs = _read(path, machine, notes)
         if roofs is None:
             continue
         dtypes_known.append(roofs)
@@ -66,6 +68,11 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     if chosen is None:
         return RunRoofs(None, notes, command)
     roofs, fits = chosen
+    libraries = {manifest.experiments[name].runner.executorch_libraries for name in timed} - {""}
+    if roofs.libraries and libraries - {roofs.libraries}:
+        notes.append(
+            f"roofs were measured with other libraries of ExecuTorch than this run: `{_COMMAND}` measures again"
+        )
     kept = {entry.key: entry for fit in fits for entry in roofs.fitting(fit.active, fit.threads)}
     return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values()), sha256=""), notes, command)
 
@@ -77,8 +84,8 @@ def _timed(manifest: Manifest) -> Iterator[str]:
             yield name
 
 
-def _read(path: Path, cpu: str, notes: list[str]) -> Roofs | None:
-    """Return the roofs in a file; a report does without a file that is broken or of another CPU, and says so."""
+def _read(path: Path, machine: Machine, notes: list[str]) -> Roofs | None:
+    """Return the roofs in a file; a report does without a file that is broken or of another machine, and says so."""
     if not files.is_file(path):
         return None
     try:
@@ -86,8 +93,8 @@ def _read(path: Path, cpu: str, notes: list[str]) -> Roofs | None:
     except KitError as error:
         notes.append(f"roofs are left out: {error.message}")
         return None
-    if roofs.cpu != cpu:
-        notes.append(f"roofs are left out: {path} is of {roofs.cpu}, and this run of {cpu}")
+    if not roofs.machine.may_be(machine):
+        notes.append(f"roofs are left out: {path} is of {roofs.machine}, and this run of {machine}")
         return None
     return roofs
 

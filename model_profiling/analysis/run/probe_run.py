@@ -28,6 +28,7 @@ def roofs_of(run: RunView) -> Roofs:
         executorch=next((r.runner.executorch for r in manifest.experiments.values() if r.runner), ""),
         environment=environment,
         measurements=[_measurement(run, name) for name in run.shown],
+        libraries=next((r.runner.executorch_libraries for r in manifest.experiments.values()), ""),
     )
 
 

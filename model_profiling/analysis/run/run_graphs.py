@@ -1,9 +1,10 @@
 """The graphs of a run: one for each experiment that a reader wants to look at, off and on of a comparison."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison
-from model_profiling.analysis.graph.graph import ModelGraph
+from model_profiling.analysis.graph.graph import ModelGraph, why_unreadable
 from model_profiling.analysis.run.operator_graph import KernelUse, OperatorFacts, OperatorGraph, graph_of
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.summary import has_times, model_graph
@@ -15,7 +16,7 @@ from model_profiling.store.run_directory import ExperimentRecord
 _IN_ORDER = "what feeds what is unknown, and operators are in execution order"
 _BARE = f"an ETDump alone does not tell its model: {_IN_ORDER}"
 _GONE = f"the .pte is gone, or has changed since: {_IN_ORDER}"
-_BRANCHES = f"the .pte's data flow could not be followed (it branches, or is damaged): {_IN_ORDER}"
+_BRANCHES = f"the .pte's data flow could not be followed (it branches): {_IN_ORDER}"
 _NOT_PLACED = "operators could not be matched with the .pte's graph: dashed edges give their execution order only"
 _NOT_TRACED = "there is no kernel trace of this experiment"
 _OTHER_MODEL = (
@@ -62,10 +63,16 @@ def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
         before=comparison.before if comparison else "",
         after=comparison.after if comparison else "",
         notes=[
-            *_notes(model, rows, _BARE if bare else _GONE if program is None else _BRANCHES),
+            *_notes(model, rows, _BARE if bare else _GONE if program is None else _unread(program)),
             *of_emulated,
         ],
     )
+
+
+def _unread(program: Path) -> str:
+    """Return why the data flow of a program that is there is not known."""
+    why = why_unreadable(program)
+    return f"{why}: {_IN_ORDER}" if why else _BRANCHES
 
 
 def _notes(model: ModelGraph | None, rows: list[InstanceTime], without: str) -> list[str]:

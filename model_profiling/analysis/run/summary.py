@@ -7,7 +7,7 @@ import msgspec
 from model_profiling.analysis.compare.comparison import compare_profiles
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence, operator_scaling
-from model_profiling.analysis.graph.graph import ModelGraph, read_graph
+from model_profiling.analysis.graph.graph import ModelGraph, read_graph, why_unreadable
 from model_profiling.analysis.graph.operator_work import works
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.llm.layer_kinds import layer_kinds
@@ -111,6 +111,7 @@ def analyse_run(
         metrics=metrics,
         notes=[
             *([sources.note] if sources.note else []),
+            *([f"{unread}: its graph is unknown"] if (unread := why_unreadable(model)) else []),
             *([] if manifest.timing == "measured" else [_EMULATED]),
             *(f"{name}: {partial_note(r)}" for name, r in manifest.experiments.items() if r.partial),
             *failed,

@@ -8,9 +8,10 @@ import re
 import signal
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import Agreement, Array, agreement_of, expected_outputs, read_outputs
@@ -23,6 +24,7 @@ from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.operator_libraries import missing_operators
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.protocol import Exit
+from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, Verification
 
 NOT_ASKED = "--no-verify"
@@ -79,9 +81,9 @@ def unverified(reason: str) -> VerificationOutcome:
 
 def uncompared(outcome: VerificationOutcome, why: str) -> VerificationOutcome:
     """Return the outcome of a program that ran and whose outputs cannot be compared."""
-    return VerificationOutcome(
-        Verification("verified", why, outcome.verification.runner), None, (f"outputs not compared: {why}",)
-    )
+    known = outcome.verification
+    verification = Verification("verified", why, known.runner, libraries=known.libraries)
+    return VerificationOutcome(verification, None, (f"outputs not compared: {why}",))
 
 
 def execute_program(
@@ -117,7 +119,8 @@ def execute_program(
                 session.close()
         except KitError as error:
             return _failed(error, build, paths, files.tail(log, 1 << 20))
-        return _compared(read_outputs(base, done.outputs), len(done.outputs), paths, record, build.target.name)
+        found = _compared(read_outputs(base, done.outputs), len(done.outputs), paths, record, build.target.name)
+    return replace(found, verification=msgspec.structs.replace(found.verification, libraries=installed_libraries()))
 
 
 def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> VerificationOutcome:

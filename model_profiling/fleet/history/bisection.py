@@ -11,13 +11,13 @@ from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.on_progress import OnProgress, say_note
 from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.phase_experiments import Lengths
 from model_profiling.pipeline.schedule import CHOSEN, Counts
-from model_profiling.pipeline.side_by_side import measure, programs_of
+from model_profiling.pipeline.side_by_side import maker_of, measure, programs_of
 from model_profiling.platforms.base import Platform
 from model_profiling.store.labels import device_name
 
@@ -61,10 +61,16 @@ class Measurer:
     def compare(self, series: Series, before: str, after: str) -> ProgramComparison:
         """Return two programs of a series, by their hashes."""
         known = self._kept.comparison(series, before, after)
-        if known is not None and known.latency.reliable and not self._again:
-            return known
+        usable = known if known is not None and known.latency.reliable and not self._again else None
+        if usable is not None and not self._is_device_of(series):
+            return usable  # what is known of that device, which this is not
         environment = self._refuse_other_device(series)
         models = {"A": self._program(before), "B": self._program(after)}
+        maker = maker_of(self._platform, *models.values())
+        if usable is not None:
+            if not (why := maker.difference(usable.maker)):
+                return usable
+            say_note(f"the comparison of {usable.created} is not reused: {why}")
         programs, phases = programs_of(models, _lengths(series.phase))
         phase = next((each for each in phases if each.label == series.phase), None)
         if phase is None and (phases or series.phase):
@@ -86,7 +92,7 @@ class Measurer:
         latency = compare((before[:12], outcomes["A"].timed), (after[:12], outcomes["B"].timed), paired=True)
         latency = msgspec.structs.replace(latency, caveats=layout_caveats(environment))
         how = (series.platform, series.device, series.threads, list(series.off), series.phase)
-        record = ProgramComparison(before, after, *how, now(), __version__, latency)
+        record = ProgramComparison(before, after, *how, now(), __version__, latency, maker=maker)
         # <run directory>/programs/<hash>/<name>.pte
         self._kept.add(models["B"].parents[2], record)
         return record
@@ -100,12 +106,15 @@ class Measurer:
             )
         return found
 
+    def _is_device_of(self, series: Series) -> bool:
+        here = device_name(self._platform.probe().environment, self._platform.identity)
+        same = series.device == here or series.device.startswith(f"{here} (")
+        return self._platform.name == series.platform and same
+
     def _refuse_other_device(self, series: Series) -> dict[str, object]:
         environment = self._platform.probe().environment
-        here = device_name(environment, self._platform.identity)
-        if self._platform.name != series.platform or not (
-            series.device == here or series.device.startswith(f"{here} (")
-        ):
+        if not self._is_device_of(series):
+            here = device_name(environment, self._platform.identity)
             raise InputError(
                 f"{series.title} is of {series.device} ({series.platform}); this is {here} ({self._platform.name})",
                 "Compare on the device of the series: run this there, or choose it with --platform and its flags.",

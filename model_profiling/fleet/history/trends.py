@@ -6,6 +6,7 @@ import msgspec
 
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.fleet.history.history_records import Point
+from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import LatencySource
 
 StepState = Literal["candidate", "confirmed", "refuted", "same program", "program not kept"]
@@ -28,6 +29,8 @@ class ProgramComparison(
     kit_version: str
     latency: Comparison
     schema: int = 1
+    # None if the kit that wrote it did not say.
+    maker: Maker | None = None
 
     @property
     def slower(self) -> bool:

@@ -22,9 +22,12 @@ from model_profiling.export.cache import cached
 from model_profiling.export.request import ExportRequest
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, SweepProgram, SweepTarget
 from model_profiling.models.options import LoadOptions, input_spec, settings_of
+from model_profiling.platforms.environment import describe_host
+from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.derived import current_fingerprint, read_index
+from model_profiling.store.machine import machine_of
 from model_profiling.store.run_directory import Manifest, RunDirectory
 
 Kind = Literal["export", "run", "report"]
@@ -60,6 +63,8 @@ class RunNote(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str
     round: int
     fingerprints: dict[str, str]
+    # The machine that ran the sweep, if it also made this measurement; '' if another one did.
+    host: str = ""
 
 
 class SweepFolder:
@@ -157,11 +162,12 @@ class Jobs:
     def key(self, cell: Cell) -> str:
         """Return a hash of everything that decides what a run measures, so far as it is known before it is run.
 
-        What else there is (the runner, the device) the run itself looks at: it measures nothing twice.
+        What else there is (the runner, another device) the run itself looks at: it measures nothing twice.
         """
         pte = self.program(cell.variant)
         digest = hashlib.sha256(program_sha256(pte).encode())
-        for part in (__version__, _executorch(), *self._settings(cell), *_inputs(ExportPaths(pte))):
+        code = (__version__, _executorch(), installed_libraries())
+        for part in (*code, *self._settings(cell), *_inputs(ExportPaths(pte))):
             digest.update(part.encode() + b"\0")
         return digest.hexdigest()[:32]
 
@@ -187,13 +193,16 @@ class Jobs:
             note = files.read_json(self.folder.note(job.cell), RunNote, "note of a sweep")
             finished = finished_run(self.folder.run(job.cell))
             same = finished is not None and fingerprints(finished) == note.fingerprints
+            same = same and note.host in ("", this_host())
             return same and note.round >= round_ and note.key == self.key(job.cell)
         except (KitError, OSError):
             return False
 
     def note(self, cell: Cell, manifest: Manifest, round_: int) -> None:
         """Say that a run has ended; from here on it is finished as long as nothing it depends on changes."""
-        files.write_json(self.folder.note(cell), RunNote(self.key(cell), round_, fingerprints(manifest)))
+        machines = {str(record.machine) for record in manifest.experiments.values()}
+        host = this_host() if cell.target.is_host and machines == {this_host()} else ""
+        files.write_json(self.folder.note(cell), RunNote(self.key(cell), round_, fingerprints(manifest), host))
 
 
 def export_words(variant: SweepProgram, place: Path) -> tuple[str, ...]:
@@ -237,6 +246,12 @@ def _inputs(paths: ExportPaths) -> list[str]:
 
     record = export_record(paths)
     return [] if record is None else [record.files.get(tensor.file, "") for tensor in record.inputs]
+
+
+@functools.cache
+def this_host() -> str:
+    """Return this machine in words: CPU, cores, memory."""
+    return str(machine_of("", (), describe_host()))
 
 
 @functools.cache

@@ -167,16 +167,27 @@ def why_unknown() -> str:
     return why_not(schema.PROGRAM_SCHEMA) or why_not(XNNPACK_SCHEMA)
 
 
+def check_identifier(path: Path, head: bytes) -> None:
+    """Raise an error if a file does not begin as a program that the runner takes: with its identifier at byte 4."""
+    found, known = head[4:8].decode("latin-1"), schema.IDENTIFIER
+    if found[:2] != known[:2]:
+        raise PteError(path, f"it has no {known} identifier", 4, "Check that it is a .pte, not another kind of file.")
+    if found != known:
+        raise PteError(
+            path,
+            f"its format is {found!r}, and the runner takes {known!r}",
+            4,
+            "It was made by another version of ExecuTorch: export the model with the one that is installed.",
+        )
+
+
 def _load(path: Path) -> tuple[bytes, int, int]:
     """Return the flatbuffer's bytes, where segments start (0 if nowhere) and the file's size."""
     try:
         with files.open_file(path) as file:
             size = files.size_of(file)
             head = file.read(_HEADER)
-            if head[4:6] != b"ET":
-                raise PteError(
-                    path, "it has no ET12 identifier", 4, "Check that it is a .pte, not another kind of file."
-                )
+            check_identifier(path, head)
             # The extended header tells where the flatbuffer ends and segments begin; old files have none.
             extended = head[8:12] == b"eh00" and len(head) >= 32
             program_size = int.from_bytes(head[16:24], "little") if extended else size

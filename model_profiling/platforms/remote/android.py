@@ -44,6 +44,9 @@ class AndroidDevice(RemoteMachine):
     def bundle(self, build: Build) -> Bundle:
         return kit_bundle(build)
 
+    def libraries(self, build: Build) -> dict[str, str]:
+        return kit_bundle(build).hashes
+
     def power(self) -> dict[str, object]:
         return self._power.record
 

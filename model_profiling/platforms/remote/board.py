@@ -80,6 +80,14 @@ class Board(RemoteMachine):
         self.c_library = f"the kit's ({why})"
         return whole
 
+    def libraries(self, build: Build) -> dict[str, str]:
+        """Return the hashes of all that may be pushed, and which C library the machine has itself: which of the two is
+        used is known only when the runner was started there."""
+        hashes = small_bundle(build).hashes
+        with contextlib.suppress(SetupError):  # there is none for it on this machine
+            hashes = kit_bundle(build).hashes
+        return {**hashes, "libc": str(self.facts.environment.get("own_c_library") or "")}
+
     def let_go(self, remove_pushed: bool) -> str:
         """Stop everything that still runs; if the connection was lost, one more is tried for that alone."""
         store = self.pushed

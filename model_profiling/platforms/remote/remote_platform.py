@@ -9,13 +9,14 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError, SetupError
+from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, own_bundle
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.operator_libraries import libraries_for
-from model_profiling.platforms.process_platform import features_in, kit_record, no_trace_note
+from model_profiling.platforms.process_platform import features_in, kit_record, no_trace_note, operators_for
 from model_profiling.platforms.remote.device import Device
 from model_profiling.platforms.remote.remote_session import (
     RemoteSession,
@@ -71,6 +72,10 @@ class RemoteMachine(ABC):
         """Return what to push so that the kit's runner works there."""
 
     @abstractmethod
+    def libraries(self, build: Build) -> dict[str, str]:
+        """Return the hashes of what the kit's runner would load there, without using the machine."""
+
+    @abstractmethod
     def let_go(self, remove_pushed: bool) -> str:
         """Leave the machine as it was found; returns what the user has to be told."""
 
@@ -117,15 +122,17 @@ class RemotePlatform:
         proof = f"/proc/cpuinfo of {at.device.title}"
         return Capabilities(at.facts.arch, at.facts.features, proof, at.facts.environment, at.facts.boot_id)
 
-    def runner(self, runner_path: str | None) -> RunnerRecord:
+    def runner(self, runner_path: str | None, model: Path | None = None) -> RunnerRecord:
         if runner_path is None:
-            return kit_record(build_runner(self._device().facts.target))
+            build = build_runner(self._device().facts.target)
+            operators = {path.name: kept_sha256(path) for path in operators_for(build, model)}
+            return kit_record(build, {**self._device().libraries(build), **operators})
         path = Path(runner_path).resolve()
         bundle = own_bundle(path)
         home = self._device().store.bundle(bundle)
         output = self._device().device.shell(*bundle.start(home), "--list_features", timeout_s=60)
         kind: RunnerKind = "kit" if features_in(output.stdout) else "foreign"
-        return RunnerRecord(kind, str(path), files.sha256(path))
+        return RunnerRecord(kind, str(path), files.sha256(path), libraries=bundle.hashes)
 
     def open(self, request: LaunchRequest) -> RemoteSession:
         at, bundle = self._device(), self._bundle(request)

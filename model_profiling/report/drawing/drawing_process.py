@@ -20,10 +20,7 @@ from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import RunError, SetupError
 from model_profiling.report.drawing import vega
 
-_REPORT_IT = (
-    "Check free memory and `ulimit -n`; else please report it with the run directory. "
-    "The report without pictures is in report.md."
-)
+_REPORT_IT = "Check free memory and `ulimit -n`; else please report it with the run directory."
 
 
 class DrawingProcess:

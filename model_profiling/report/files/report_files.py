@@ -7,7 +7,7 @@ from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, RunError
 from model_profiling.report import charts, content
 from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, THEMES
@@ -42,7 +42,13 @@ def write_report(
     # One trace is beside a report: that of the whole run.
     written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
     if markdown:
-        pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
+        try:
+            pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
+        except RunError as error:
+            writer.write_text(output, render(report), renew)
+            writer.finish()
+            error.hint += f" The report without pictures is in {output}."
+            raise
         writer.write_text(output, render(report, pictures), renew)
         written.insert(0, output)
     if page:

@@ -1,0 +1,156 @@
+"""Which libraries a program loads, found as the system's loader finds them, and what is in each.
+
+Linux: DT_NEEDED of the program and of each library in turn; looked for in DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, the
+loader's cache and the system's folders (ld.so(8)). macOS: load commands with @rpath, @loader_path, @executable_path
+(dyld(1)); the system's own libraries are no files there. What a program opens by itself (dlopen) stands nowhere in it:
+the caller has to name it. A script or a program of another format is known by its own bytes alone.
+"""
+
+import os
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from model_profiling.base import elf, files, macho
+from model_profiling.base.elf import Linked
+from model_profiling.base.file_memo import FileMemo
+from model_profiling.base.kept_hashes import kept_sha256
+
+_LARGEST = 2 << 30
+# The folders that glibc's loader knows without being told, on distributions with and without multiarch.
+_FOLDERS = (
+    *("/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu"),
+    *("/lib64", "/usr/lib64", "/lib", "/usr/lib"),
+)
+_CACHE = Path("/etc/ld.so.cache")
+_CACHE_MAGIC = b"glibc-ld.so.cache1.1"
+_CACHE_HEADER, _CACHE_ENTRY = 48, 24
+# A library may be there once more for newer processors; which one is loaded depends on the processor.
+_NEWER = "glibc-hwcaps/*"
+_READERS = {elf.MAGIC: elf.read_linked, macho.MAGIC: macho.read_linked}
+
+
+@dataclass(frozen=True)
+class _Asker:
+    """A file that wants others loaded; `rpath` are its folders and those of the files that it was loaded for."""
+
+    path: Path
+    linked: Linked
+    rpath: tuple[str, ...]
+
+
+def _read_linked(path: Path) -> Linked | None:
+    """Return what a program or library wants loaded; None of anything else, and of what cannot be read."""
+    try:
+        data = files.content(path, _LARGEST)
+        reader = next((read for magic, read in _READERS.items() if data.startswith(magic)), None)
+        return reader(data) if reader is not None else None
+    except (OSError, ValueError, OverflowError, struct.error):
+        return None
+
+
+_linked = FileMemo(_read_linked, most=200)
+
+
+def loaded_libraries(program: Path, opened: Sequence[str] = (), sysroot: Path | None = None) -> dict[str, str]:
+    """Return the SHA-256 of every library that a program loads, by name; '' of one that is no file.
+
+    `opened` are those that the program opens itself, in order. With a `sysroot`, what is in there counts first, as for
+    an emulator.
+    """
+    main = _linked(program)
+    if main is None:
+        return {}
+    search = _Search(program, sysroot)
+    first = _Asker(program, main, main.rpath)
+    preloaded = os.environ.get("LD_PRELOAD", "").replace(":", " ").split()
+    todo = [(name, first) for name in (*preloaded, *main.needed, *opened)]
+    found: dict[str, str] = {}
+    for name, asker in todo:  # grows
+        known = name.rpartition("/")[2]
+        if known in found:
+            continue
+        paths = search.find(name, asker)
+        found[known] = ""
+        for place, path in enumerate(paths):
+            found[known if place == 0 else str(path)] = kept_sha256(path)
+            if (linked := _linked(path)) is not None:
+                below = _Asker(path, linked, (*linked.rpath, *asker.rpath))
+                todo += [(each, below) for each in linked.needed]
+    return dict(sorted(found.items()))
+
+
+class _Search:
+    """Finds libraries for one program."""
+
+    def __init__(self, program: Path, sysroot: Path | None) -> None:
+        self._program = program
+        self._sysroot = sysroot
+
+    def find(self, name: str, asker: _Asker) -> list[Path]:
+        """Return the file, and those that take its place on newer processors; none if there is no such file."""
+        for pattern in self._patterns(name, asker):
+            folder, _, last = pattern.rpartition("/")
+            for home in self._homes(Path(self._expanded(folder, asker) or "/")):
+                paths = (home / last, *sorted(home.glob(f"{_NEWER}/{last}")))
+                if found := [path for path in paths if self._fits(path, asker)]:
+                    return found
+        return []
+
+    def _patterns(self, name: str, asker: _Asker) -> Iterator[str]:
+        """Yield where to look, in order."""
+        if name.startswith("@rpath/"):
+            yield from (f"{folder}/{name.removeprefix('@rpath/')}" for folder in asker.rpath)
+        elif "/" in name:
+            yield name if name.startswith(("/", "@", "$")) else os.path.abspath(name)  # noqa: PTH100 - not resolved
+        else:
+            rpath = () if asker.linked.runpath else asker.rpath
+            given = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
+            folders = (*rpath, *filter(None, given), *asker.linked.runpath)
+            yield from (f"{folder}/{name}" for folder in folders)
+            yield from (cached for home in self._homes(_CACHE.parent) for cached in _cached(home / _CACHE.name, name))
+            yield from (f"{folder}/{name}" for folder in _FOLDERS)
+
+    def _expanded(self, folder: str, asker: _Asker) -> str:
+        origin = str(asker.path.parent)
+        for word in ("$ORIGIN", "${ORIGIN}", "@loader_path"):
+            folder = folder.replace(word, origin)
+        return folder.replace("@executable_path", str(self._program.parent))
+
+    def _homes(self, folder: Path) -> Iterable[Path]:
+        if self._sysroot is not None and folder.is_absolute():
+            yield self._sysroot / folder.relative_to("/")
+        yield folder
+
+    def _fits(self, path: Path, asker: _Asker) -> bool:
+        """Return whether it is a library for the same processor: the loader passes over others."""
+        linked = _linked(path) if path.is_file() else None
+        return linked is not None and linked.machine == asker.linked.machine
+
+
+def _cached(cache: Path, name: str) -> list[str]:
+    """Return the places of a library that the loader's cache knows."""
+    try:
+        return _cache_entries(cache).get(name, [])
+    except OSError:
+        return []
+
+
+def _read_cache(path: Path) -> dict[str, list[str]]:
+    """Return all places by name; nothing if it is no cache of glibc."""
+    data = files.content(path, _LARGEST)
+    start = data.find(_CACHE_MAGIC)
+    found: dict[str, list[str]] = {}
+    try:
+        count = struct.unpack_from("<I", data, start + len(_CACHE_MAGIC))[0] if start >= 0 else 0
+        for index in range(count):
+            _, key, value = struct.unpack_from("<III", data, start + _CACHE_HEADER + _CACHE_ENTRY * index)
+            name, place = (data[start + at : data.index(b"\0", start + at)].decode() for at in (key, value))
+            found.setdefault(name, []).append(place)
+    except (struct.error, ValueError):
+        return {}
+    return found
+
+
+_cache_entries = FileMemo(_read_cache, most=4)
