@@ -150,8 +150,11 @@ class Platform(Protocol):
     def probe(self) -> Capabilities:
         """Find out what this platform is; a platform that cannot work here says which to use instead."""
 
-    def runner(self, runner_path: str | None) -> RunnerRecord:
-        """Return the runner to use: the kit's own, built if need be, or the user's."""
+    def runner(self, runner_path: str | None, executorch: str | None = None) -> RunnerRecord:
+        """Return the runner to use: the kit's own, built if need be, or the user's.
+
+        `executorch` is the release or prefix to build the kit's own against; None: the installed one.
+        """
 
     def open(self, request: LaunchRequest) -> Session:
         """Start a paced session of the kit's runner."""

@@ -14,7 +14,7 @@ from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operator_libraries import libraries_for
-from model_profiling.runner.build import Build
+from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
@@ -45,8 +45,10 @@ def features_in(said: bytes | str) -> Features | None:
 
 
 def kit_record(build: Build) -> RunnerRecord:
-    digest = files.sha256(build.path)
-    return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, build.sdk.version)
+    """Return the record of the kit's own runner; of the user's own ExecuTorch also which it was."""
+    sdk, digest = build.sdk, files.sha256(build.path)
+    own = (sdk.content, sdk.given) if sdk.given else ()
+    return RunnerRecord("kit", str(build.path), digest, build.target.name, build.compiler, sdk.version, *own)
 
 
 def no_trace_note(target: str) -> str:
@@ -70,6 +72,8 @@ class ProcessPlatform:
         self.kernels_folder = f"{name}_kernels"
         self.timing = timing
         self.build = build
+        # By the path of the runner: those of other ExecuTorch versions join when they are asked for.
+        self._builds = {str(build.path): build}
         self._prefix = prefix
         self._no_lock = no_lock
         self.trace_note = no_trace_note(build.target.name)
@@ -80,9 +84,13 @@ class ProcessPlatform:
             raise SetupError("the runner cannot detect this CPU's features", "Run `sme2-kit doctor` to see why.")
         return found
 
-    def runner(self, runner_path: str | None) -> RunnerRecord:
+    def runner(self, runner_path: str | None, executorch: str | None = None) -> RunnerRecord:
         if runner_path is None:
-            return kit_record(self.build)
+            build = self.build
+            if executorch is not None:
+                build = build_runner(build.target.name, executorch=executorch)
+            self._builds[str(build.path)] = build
+            return kit_record(build)
         path = Path(runner_path).resolve()
         if not os.access(path, os.X_OK):
             raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
@@ -91,12 +99,13 @@ class ProcessPlatform:
 
     def open(self, request: LaunchRequest) -> ProcessSession:
         tokens = request.reading.tokens if request.reading is not None else None
-        libraries = libraries_for(self.build, request.model)
+        build = self._builds.get(request.runner.path, self.build)
+        libraries = libraries_for(build, request.model)
         places = (request.model, request.inputs, request.etdump, request.output_base, tokens, libraries)
         flags = paced_flags(request, LaunchFiles(*places))
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
-            variables = {**preload_environment(build_shim(self.build)), TRACE_VARIABLE: str(request.kernel_trace)}
+            variables = {**preload_environment(build_shim(build)), TRACE_VARIABLE: str(request.kernel_trace)}
         _refuse_affinity(request)
         words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
         return ProcessSession(words, request.log, request.timeout_s, once=request.once)

@@ -14,8 +14,9 @@ from model_profiling.base.errors import SetupError
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.elf import Library, read_library
+from model_profiling.runner.sdk import OPERATOR_LIBRARY
 
-LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
+LIBRARY = OPERATOR_LIBRARY
 _OWN = "Give a runner_path with these operators built in, or export without them."
 # Who gives what the library takes: the runner has loaded these before it.
 _LOADED = ("executorch", "cpuinfo")

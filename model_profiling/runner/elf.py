@@ -11,6 +11,8 @@ from model_profiling.base.errors import SetupError
 _LARGEST = 2 << 30
 _DYNAMIC, _DYNSYM, _VERSIONS = 6, 11, 0x6FFFFFFF
 _NEEDED = 1
+# The number of each architecture in a file's header (e_machine).
+MACHINES = {"x86_64": 62, "aarch64": 183}
 # Versions 0 and 1 of a symbol say that it has none.
 _LAST_UNVERSIONED = 1
 
@@ -22,6 +24,7 @@ class Library:
     defined: frozenset[str]
     taken: tuple[str, ...]
     needed: tuple[str, ...]
+    machine: int = 0
 
 
 def read_library(path: Path) -> Library:
@@ -59,7 +62,7 @@ def _parse(data: bytes) -> Library:
                 defined.add(_text(data, strings + name))
             elif version <= _LAST_UNVERSIONED:
                 taken.append(_text(data, strings + name))
-    return Library(frozenset(defined), tuple(taken), tuple(needed))
+    return Library(frozenset(defined), tuple(taken), tuple(needed), struct.unpack_from("<H", data, 18)[0])
 
 
 def _text(data: bytes, start: int) -> str:

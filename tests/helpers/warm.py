@@ -141,7 +141,8 @@ def _connected(home: Path) -> socket.socket:
             return _connect(address)
         session = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
         command = [sys.executable, "-m", "tests.helpers.warm", str(address), str(session)]
-        alone = {**os.environ, "OMP_NUM_THREADS": "1"}
+        # pandas imports pyarrow where it is installed, whose allocator has a thread of its own.
+        alone = {**os.environ, "OMP_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
         subprocess.Popen(command, cwd=ROOT, env=alone, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
         until = time.monotonic() + _LISTENING_S
         while time.monotonic() < until:
