@@ -132,7 +132,7 @@ def compile_command(
     flags = ["-O2", "-std=c++17", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED"]
     includes = [f"-I{path}" for path in (tables, NATIVE, *sdk.include_directories)]
     link = [f"-L{sdk.libraries}", f"-Wl,-rpath,{sdk.libraries}", *([] if macos else ["-Wl,--no-as-needed"])]
-    libraries = [f"-l{name}" for name in LINKED] + ([] if macos else ["-ldl"])
+    libraries = [f"-l{name}" for name in LINKED] + [f"-l:{name}" for name in sdk.more] + ([] if macos else ["-ldl"])
     return [*command, *flags, *includes, str(source), "-o", str(out), *link, *libraries]
 
 

@@ -6,21 +6,19 @@ place are others, and a run is of one state of them.
 
 import hashlib
 import re
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 from model_profiling.base import cache, files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.runner.elf import MACHINES, Library, read_library
-from model_profiling.runner.sdk import OPERATOR_LIBRARY, Sdk
+from model_profiling.runner.elf import MACHINES, read_library
+from model_profiling.runner.sdk import OPERATOR_LIBRARY, Sdk, copy_file, drop_pages
 from model_profiling.runner.targets import BACKEND, LINKED, BuildTarget
 
 _NATIVE = Path(__file__).parent / "native"
-# What the runner takes from cpuinfo in order to mask features, and who defines it in the wheel.
+# What the runner takes from cpuinfo in order to mask features; and what only the backend may bring.
 _SYMBOLS = ("cpuinfo_initialize", "cpuinfo_isa")
-_SYMBOLS_IN = "executorch_threadpool"
+_XNNPACK = "xnn_initialize"
 _VERSION = re.compile(r"[0-9][0-9A-Za-z.+!-]{0,40}")
 _MACH_O_ARM64 = bytes.fromhex("cffaedfe0c000001")
 _LAYOUT = "an install prefix has include/executorch and lib, as the executorch package of a wheel has"
@@ -40,7 +38,7 @@ def prefix_sdk(target: BuildTarget, given: str) -> Sdk:
     if wrong := problems(target, root):
         raise InputError(f"{given} is not an ExecuTorch build to use for {target.name}: {'; '.join(wrong)}", _HOW)
     try:
-        parts = dict(_parts(target, root))
+        parts = _parts(target, root)
         content = _content(parts)
     except OSError as error:
         raise InputError(
@@ -49,15 +47,16 @@ def prefix_sdk(target: BuildTarget, given: str) -> Sdk:
 
     def make(folder: Path) -> None:
         for name, path in parts.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            with files.open_file(path) as source, (folder / name).open("wb") as copy:
-                shutil.copyfileobj(source, copy)
+            copy_file(path, folder / name)
         if _content({name: folder / name for name in parts}) != content:
             raise SetupError(f"{given} changed while it was copied", "Wait until the build has ended.")
+        drop_pages(folder)
 
     made_from = {"prefix": content, "target": target.name}
     home = cache.entry("sdk", f"copy of {given}", made_from, make, "copied")
-    return Sdk(_version(root) or f"own build {content[:8]}", home, content, given)
+    linked = _with_needed(target, [_library(target, root, name) for name in LINKED])
+    more = tuple(path.name for path in linked[len(LINKED) :])
+    return Sdk(_version(root) or f"own build {content[:8]}", home, content, given, more)
 
 
 def _root(given: str) -> Path:
@@ -84,9 +83,11 @@ def problems(target: BuildTarget, root: Path) -> list[str]:
     if len(missing) == len(libraries) and any((root / "lib").glob("lib*.a")):
         return [f"it is a static build (lib/*.a and no {libraries['executorch'].name}): {_STATIC}"]
     wrong = [f"lib/ lacks {', '.join(missing)}"] if missing else []
-    for name, path in libraries.items():
-        if path.name not in missing:
-            wrong += _wrong_library(target, path, _SYMBOLS if name == _SYMBOLS_IN else ())
+    there = [path for path in libraries.values() if path.name not in missing]
+    damaged = [sentence for path in there for sentence in _wrong_library(target, path)]
+    wrong += damaged
+    if target.library_suffix == ".so" and not missing and not damaged:
+        wrong += _wrong_symbols(target, [libraries[name] for name in LINKED])
     include, c10 = Sdk("", root).include_directories
     lacking = [header for header in _headers() if not files.is_file(include / header)]
     lacking += [] if c10.is_dir() else [f"{c10.relative_to(include)}/"]
@@ -96,7 +97,18 @@ def problems(target: BuildTarget, root: Path) -> list[str]:
     return wrong
 
 
-def _wrong_library(target: BuildTarget, path: Path, symbols: tuple[str, ...]) -> list[str]:
+def _wrong_symbols(target: BuildTarget, linked: list[Path]) -> list[str]:
+    """Return what keeps features from being masked before XNNPACK is loaded."""
+    defined = {path.name: read_library(path).defined for path in _with_needed(target, linked)}
+    absent = [symbol for symbol in _SYMBOLS if not any(symbol in symbols for symbols in defined.values())]
+    wrong = [f"no library exports {', '.join(absent)}, by which CPU features are masked"] if absent else []
+    early = [name for name, symbols in defined.items() if _XNNPACK in symbols]
+    if early:
+        wrong.append(f"lib/{early[0]} brings XNNPACK, which would read the CPU's features before they are masked")
+    return wrong
+
+
+def _wrong_library(target: BuildTarget, path: Path) -> list[str]:
     try:
         if target.library_suffix != ".so":
             with files.open_file(path) as file:
@@ -110,8 +122,7 @@ def _wrong_library(target: BuildTarget, path: Path, symbols: tuple[str, ...]) ->
     if library.machine != MACHINES[target.arch]:
         built = next((arch for arch, number in MACHINES.items() if number == library.machine), "another architecture")
         return [f"lib/{path.name} is for {built}, not for {target.arch}"]
-    absent = [symbol for symbol in symbols if symbol not in library.defined]
-    return [f"lib/{path.name} does not export {', '.join(absent)}, by which features are masked"] if absent else []
+    return []
 
 
 def _headers() -> list[str]:
@@ -124,22 +135,21 @@ def _library(target: BuildTarget, root: Path, name: str) -> Path:
     return root / "lib" / f"lib{name}{target.library_suffix}"
 
 
-def _parts(target: BuildTarget, root: Path) -> Iterator[tuple[str, Path]]:
+def _parts(target: BuildTarget, root: Path) -> dict[str, Path]:
     """Return what the runner needs of a prefix, by its place there: libraries, those that they need, and headers."""
-    waiting = [_library(target, root, name) for name in (*LINKED, BACKEND)]
-    seen = set(waiting)
-    while waiting:
-        path = waiting.pop()
-        yield f"lib/{path.name}", path
-        library = read_library(path) if target.library_suffix == ".so" else Library(frozenset(), (), ())
-        beside = [path.with_name(name) for name in library.needed if files.is_file(path.with_name(name))]
-        waiting += [each for each in beside if each not in seen]
-        seen.update(beside)
-    for path in sorted((root / "include" / "executorch").rglob("*")):
-        if files.is_file(path):
-            yield path.relative_to(root).as_posix(), path
-    if files.is_file(root / OPERATOR_LIBRARY):
-        yield OPERATOR_LIBRARY.as_posix(), root / OPERATOR_LIBRARY
+    libraries = _with_needed(target, [_library(target, root, name) for name in (*LINKED, BACKEND)])
+    headers = [path for path in sorted((root / "include" / "executorch").rglob("*")) if files.is_file(path)]
+    more = [root / OPERATOR_LIBRARY] if files.is_file(root / OPERATOR_LIBRARY) else []
+    return {path.relative_to(root).as_posix(): path for path in (*libraries, *headers, *more)}
+
+
+def _with_needed(target: BuildTarget, libraries: list[Path]) -> list[Path]:
+    """Return libraries, and after them those beside them that they need, directly or through others."""
+    found = list(libraries)
+    for path in found if target.library_suffix == ".so" else []:  # which grows meanwhile
+        beside = [path.with_name(name) for name in read_library(path).needed]
+        found += [each for each in dict.fromkeys(beside) if each not in found and files.is_file(each)]
+    return found
 
 
 def _content(parts: dict[str, Path]) -> str:

@@ -3,13 +3,15 @@
 import base64
 import importlib.metadata
 import importlib.util
+import os
+import shutil
 import sys
 import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.base import cache
+from model_profiling.base import cache, files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import install_command
@@ -20,6 +22,8 @@ from model_profiling.runner.targets import BACKEND
 OPERATOR_LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
 # What of a wheel is kept.
 _KEPT = ("executorch/include/", "executorch/lib/", f"executorch/{OPERATOR_LIBRARY.parent}/lib")
+# No library is larger.
+_LARGEST = 2 << 30
 # There is a wheel for each Python, and its libraries differ.
 PYTHON_TAG = str(sys.implementation.cache_tag)
 
@@ -28,13 +32,15 @@ PYTHON_TAG = str(sys.implementation.cache_tag)
 class Sdk:
     """Headers and libraries of one ExecuTorch; `content` is another one for other files of the same version.
 
-    Of a build of the user's own, `given` is its path as the user wrote it; else ''.
+    Of a build of the user's own, `given` is its path as the user wrote it, and `more` are libraries in it that those
+    which the runner is linked with need; else both are empty.
     """
 
     version: str
     root: Path
     content: str = ""
     given: str = ""
+    more: tuple[str, ...] = ()
 
     @property
     def include_directories(self) -> tuple[Path, Path]:
@@ -58,25 +64,6 @@ def installed_sdk() -> Sdk:
     return _checked(Sdk(wheel.version, Path(locations[0]), content), install_command("run"))
 
 
-def is_release(sdk: Sdk) -> bool:
-    """Return whether the installed headers and libraries are what the wheel's list of files says, by their hashes."""
-    listed = importlib.metadata.distribution("executorch").files or []
-    ours = [file for file in listed if str(file).startswith(_KEPT)]
-    found = {str(path.relative_to(sdk.root.parent)) for path in sdk.libraries.iterdir() if path.is_file()}
-    return found <= set(map(str, ours)) and all(
-        file.hash is not None and file.hash.value == _record_hash(Path(str(file.locate()))) for file in ours
-    )
-
-
-def _record_hash(path: Path) -> str:
-    """Return the hash of a file as a wheel's RECORD spells it; '' if there is none to read."""
-    try:
-        digest = bytes.fromhex(cache.file_sha256(path))
-    except OSError:
-        return ""
-    return base64.urlsafe_b64encode(digest).decode().rstrip("=")
-
-
 def _checked(sdk: Sdk, hint: str) -> Sdk:
     libraries = list(sdk.libraries.glob(f"lib{BACKEND}.*"))
     if not libraries or not (sdk.include_directories[0] / "executorch").is_dir():
@@ -85,17 +72,61 @@ def _checked(sdk: Sdk, hint: str) -> Sdk:
     return sdk
 
 
-def fetched_sdk(pip_platform: str, version: str) -> Sdk:
-    """Return the SDK of another platform's wheel, downloaded once; what is half downloaded or damaged is never used."""
+def fetched_sdk(pip_platform: str, version: str, installed: Sdk | None = None) -> Sdk:
+    """Return the SDK of a platform's wheel, downloaded once; what is half downloaded or damaged is never used.
+
+    Of the release that is `installed` on this platform it is a copy, unless files of it were replaced.
+    """
 
     def make(folder: Path) -> None:
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            _unpack(_download(pip_platform, version, Path(scratch)), folder)
+        if installed is None or installed.version != version or not _copied(installed, folder):
+            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+                _unpack(_download(pip_platform, version, Path(scratch)), folder)
         _checked(Sdk(version, folder), "Choose a release from 1.5.0 on.")
+        drop_pages(folder)
 
     made_from = {"executorch": version, "platform": pip_platform, "python": PYTHON_TAG, "parts": " ".join(_KEPT)}
     home = cache.entry("sdk", f"executorch wheel for {pip_platform}", made_from, make, "fetched")
     return Sdk(version, home, home.name)
+
+
+def _copied(installed: Sdk, folder: Path) -> bool:
+    """Copy what is kept of the installed wheel; False if a file is not what the wheel's list of its files says."""
+    listed = [file for file in importlib.metadata.distribution("executorch").files or [] if str(file).startswith(_KEPT)]
+    for file in listed:
+        source, copy = Path(str(file.locate())), folder / Path(*file.parts[1:])
+        recorded = file.hash.value if file.hash is not None else ""
+        if not files.is_file(source) or _record_hash(source) != recorded:
+            shutil.rmtree(folder)
+            folder.mkdir()
+            return False
+        copy_file(source, copy)
+    return bool(listed) and installed.root.name == listed[0].parts[0]
+
+
+def copy_file(source: Path, copy: Path) -> None:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    copy.write_bytes(files.content(source, _LARGEST))
+
+
+def drop_pages(folder: Path) -> None:
+    """Drop files from the system's page cache, so that all SDKs come into it in one way: when their hashes are taken.
+
+    How a file came into it decides how much of it a process holds that uses a part: one library, written at once or
+    in pieces, was seen to make 13.4 or 9.7 MiB of a peak.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for path in folder.rglob("lib*"):
+        if path.is_file():
+            with path.open("r+b") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _record_hash(path: Path) -> str:
+    """Return the hash of a file as a wheel's RECORD spells it."""
+    return base64.urlsafe_b64encode(bytes.fromhex(files.sha256(path))).decode().rstrip("=")
 
 
 def _download(pip_platform: str, version: str, into: Path) -> Path:

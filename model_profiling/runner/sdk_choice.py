@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.runner.prefix import prefix_sdk
-from model_profiling.runner.sdk import Sdk, fetched_sdk, installed_sdk, is_release
+from model_profiling.runner.sdk import Sdk, fetched_sdk, installed_sdk
 from model_profiling.runner.targets import BuildTarget, host_target
 
 RELEASE = re.compile(r"[0-9]+(\.[0-9]+)+((a|b|rc|\.post|\.dev)[0-9]+)?")
@@ -19,20 +19,17 @@ def sdk_for(target: BuildTarget, executorch: str | None) -> Sdk:
     """Return the SDK for a target: of the installed release, of another one, or of a prefix."""
     if executorch is not None and not RELEASE.fullmatch(executorch):
         return prefix_sdk(target, executorch)
-    if target == host_target():
-        # The wheel that is installed need not be fetched, unless somebody has replaced files of it.
-        installed = installed_sdk() if executorch is None else _installed_release(executorch)
-        if installed is not None:
-            return installed
-    return fetched_sdk(target.pip_platform, executorch or installed_sdk().version)
+    if target != host_target():
+        return fetched_sdk(target.pip_platform, executorch or installed_sdk().version)
+    # Releases that are compared lie in one place: where a library lies shows in a process's memory.
+    return installed_sdk() if executorch is None else fetched_sdk(target.pip_platform, executorch, _installed())
 
 
-def _installed_release(version: str) -> Sdk | None:
+def _installed() -> Sdk | None:
     try:
-        installed = installed_sdk()
+        return installed_sdk()
     except SetupError:
         return None
-    return installed if installed.version == version and is_release(installed) else None
 
 
 def split_choices(given: str | Path | Sequence[str | Path] | None, spelled: str = "executorch") -> list[str]:
