@@ -69,7 +69,8 @@ def _root(given: str) -> Path:
         found = [root for root in (path, path / "executorch") if (root / "lib").is_dir() or (root / "include").is_dir()]
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{given!r} is not a path of an ExecuTorch build: {error}", f"Correct it; {_LAYOUT}."
+            f"{given[:200]!r} cannot be the path of an ExecuTorch build: {getattr(error, 'strerror', error)}",
+            f"Correct it; {_LAYOUT}.",
         ) from None
     if not found:
         raise InputError(f"{given} has neither include nor lib, nor has executorch in it", _HOW)
@@ -117,8 +118,8 @@ def _wrong_library(target: BuildTarget, path: Path) -> list[str]:
         library = read_library(path)
     except OSError as error:
         return [f"lib/{path.name} cannot be read: {error.strerror}"]
-    except KitError as error:
-        return [f"lib/{path.name} is damaged or no shared library ({error.message.rpartition(': ')[2]})"]
+    except KitError:
+        return [f"lib/{path.name} is truncated, damaged or no shared library"]
     if library.machine != MACHINES[target.arch]:
         built = next((arch for arch, number in MACHINES.items() if number == library.machine), "another architecture")
         return [f"lib/{path.name} is for {built}, not for {target.arch}"]

@@ -67,8 +67,7 @@ def installed_sdk() -> Sdk:
 def _checked(sdk: Sdk, hint: str) -> Sdk:
     libraries = list(sdk.libraries.glob(f"lib{BACKEND}.*"))
     if not libraries or not (sdk.include_directories[0] / "executorch").is_dir():
-        what = f"executorch {sdk.version} at {sdk.root} ships no C++ libraries (wheels do since 1.5.0)"
-        raise SetupError(what, hint)
+        raise SetupError(f"executorch {sdk.version} ships no C++ libraries (wheels do since 1.5.0)", hint)
     return sdk
 
 
@@ -136,7 +135,8 @@ def _download(pip_platform: str, version: str, into: Path) -> Path:
     done = run_program(command)
     wheels = sorted(into.glob("executorch-*.whl"))
     if done.returncode != 0 or not wheels:
-        reason = next((line for line in done.stderr.splitlines() if line.startswith("ERROR")), "pip gave no reason")
+        # The last one is the conclusion.
+        reason = next((x for x in reversed(done.stderr.splitlines()) if x.startswith("ERROR")), "pip gave no reason")
         raise SetupError(
             f"the {pip_platform} wheel of executorch {version} could not be fetched: {reason}",
             "Check that there is such a release, the network and pip's index settings; then run the command again.",

@@ -148,6 +148,12 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samp
         return found
 
 
+def executorch_name(version: str, content: str) -> str:
+    """Return `1.5.1`, `1.5.1 (own build 3f2a91c0)` with the hash of a build's content, or '' where it is not known."""
+    known = content[:8]
+    return version if not known or known in version else f"{version} (own build {known})"
+
+
 class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced."""
 
@@ -164,9 +170,7 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def executorch_name(self) -> str:
-        """`1.5.1`, `1.5.1 (own build 3f2a91c0)`, or '' where it is not known."""
-        known = self.executorch_content[:8]
-        return self.executorch if not known or known in self.executorch else f"{self.executorch} (own build {known})"
+        return executorch_name(self.executorch, self.executorch_content)
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
