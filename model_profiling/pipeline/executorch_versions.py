@@ -20,15 +20,11 @@ _LONGEST_LABEL = 20
 
 def version_labels(choices: Sequence[str]) -> dict[str, str]:
     """Return a short and unique label for each choice: a release's number, else the name of its folder."""
-    found: dict[str, str] = {}
     for parts in (1, 2):
         found = {choice: choice if RELEASE.fullmatch(choice) else _folder_label(choice, parts) for choice in choices}
         if len(set(found.values())) == len(choices):
             return found
-    return {
-        choice: f"{label}-{number}" if list(found.values()).count(label) > 1 else label
-        for number, (choice, label) in enumerate(found.items(), 1)
-    }
+    return {c: c if RELEASE.fullmatch(c) else f"build{number}" for number, c in enumerate(choices, 1)}
 
 
 def _folder_label(path: str, parts: int) -> str:

@@ -12,7 +12,7 @@ from model_profiling.base import cache, files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.runner.elf import MACHINES, read_library
-from model_profiling.runner.sdk import OPERATOR_LIBRARY, Sdk, copy_file, drop_pages
+from model_profiling.runner.sdk import OPERATOR_LIBRARY, Sdk, drop_pages
 from model_profiling.runner.targets import BACKEND, LINKED, BuildTarget
 
 _NATIVE = Path(__file__).parent / "native"
@@ -47,7 +47,8 @@ def prefix_sdk(target: BuildTarget, given: str) -> Sdk:
 
     def make(folder: Path) -> None:
         for name, path in parts.items():
-            copy_file(path, folder / name)
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            files.copy_file(path, folder / name)
         if _content({name: folder / name for name in parts}) != content:
             raise SetupError(f"{given} changed while it was copied", "Wait until the build has ended.")
         drop_pages(folder)

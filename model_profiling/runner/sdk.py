@@ -22,8 +22,6 @@ from model_profiling.runner.targets import BACKEND
 OPERATOR_LIBRARY = Path("extension/llm/custom_ops/libcustom_ops_aot_lib.so")
 # What of a wheel is kept.
 _KEPT = ("executorch/include/", "executorch/lib/", f"executorch/{OPERATOR_LIBRARY.parent}/lib")
-# No library is larger.
-_LARGEST = 2 << 30
 # There is a wheel for each Python, and its libraries differ.
 PYTHON_TAG = str(sys.implementation.cache_tag)
 
@@ -99,13 +97,9 @@ def _copied(installed: Sdk, folder: Path) -> bool:
             shutil.rmtree(folder)
             folder.mkdir()
             return False
-        copy_file(source, copy)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        files.copy_file(source, copy)
     return bool(listed) and installed.root.name == listed[0].parts[0]
-
-
-def copy_file(source: Path, copy: Path) -> None:
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    copy.write_bytes(files.content(source, _LARGEST))
 
 
 def drop_pages(folder: Path) -> None:
@@ -118,7 +112,7 @@ def drop_pages(folder: Path) -> None:
         return
     for path in folder.rglob("lib*"):
         if path.is_file():
-            with path.open("r+b") as file:
+            with files.open_file(path) as file:
                 os.fsync(file.fileno())
                 os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
