@@ -28,8 +28,8 @@ from tests.helpers.prefixes import prefix, slow_prefix
 
 Toy = Callable[[str], Path]
 HERE = Path(__file__)
-ON = {"name": "linux_sme2_on"}
-OFF = {"name": "linux_sme2_off", "disable_features": ["sme2"]}
+ON: dict[str, Any] = {"name": "linux_sme2_on"}
+OFF: dict[str, Any] = {"name": "linux_sme2_off", "disable_features": ["sme2"]}
 
 
 def config(experiments: list[dict[str, Any]], pairs: list[list[str]] | None = None) -> Config:
@@ -60,14 +60,16 @@ def test_one_version_keeps_its_names_and_pairs() -> None:
 
 
 def test_on_and_off_of_different_versions_are_not_compared() -> None:
-    three = config(
-        [dict[str, Any](ON), {**OFF, "executorch": "1.5.0"}, {**OFF, "name": "other", "executorch": "1.5.1"}]
-    )
+    three = config([ON, {**OFF, "executorch": "1.5.0"}, {**OFF, "name": "other", "executorch": "1.5.1"}])
     assert compare_pairs(three) == [(OFF["name"], "other")]
 
 
 def test_pairs_that_are_asked_for_are_of_one_version_and_versions_are_compared_as_well() -> None:
-    experiments = [{"name": "a", "executorch": ["1.5.0", "./b"]}, {"name": "c", "executorch": ["./b"]}, {"name": "d"}]
+    experiments: list[dict[str, Any]] = [
+        {"name": "a", "executorch": ["1.5.0", "./b"]},
+        {"name": "c", "executorch": ["./b"]},
+        {"name": "d"},
+    ]
     found = config(experiments, [["d", "a"], ["a", "c"]])
     assert found.analysis.compare_pairs == [
         ("a_et1.5.0", "a_etb"),
@@ -160,6 +162,7 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"good": prefix(home / "good"), "slow": slow_prefix(home / "slow", delay_ns=300_000)}
 
 
+@pytest.mark.wide
 def test_a_run_with_two_versions_records_and_compares_them(toy: Toy, builds: dict[str, Path], tmp_path: Path) -> None:
     version = installed_sdk().version
     words = ("run", toy("fp32"), "--executorch", f"{version},good", "--output-root", tmp_path / "run")
@@ -191,7 +194,7 @@ def test_a_run_with_two_versions_records_and_compares_them(toy: Toy, builds: dic
 
 @pytest.mark.measures
 def test_a_slowed_library_is_found(toy: Toy, builds: dict[str, Path]) -> None:
-    """On a machine that is busy to the end there is no verdict on the whole, but still on what the library is part of."""
+    """A machine that is busy to the end has no verdict on the whole, but still on the part that the library is in."""
     sides = f"{builds['good']},{builds['slow']}"
     words = ("compare", toy("fp32"), "--executorch", sides, "--fail-if-slower", 5, "--json")
     for budget in ("3", "10", "30"):
@@ -222,7 +225,7 @@ def test_compare_answers_all_of_it_as_json(toy: Toy, builds: dict[str, Path]) ->
         (["MODEL", "--executorch", "1.5.0"], "1 versions of ExecuTorch are named"),
         (["MODEL", "MODEL", "--executorch", "1.5.0,1.5.1"], "too many sides"),
         (["RUN", "RUN", "--executorch", "1.5.0"], "measured now"),
-        (["MODEL", "--executorch", "1.5.0,./nowhere"], "does not exist"),
+        (["MODEL", "--executorch", "./nowhere,1.5.0"], "does not exist"),
         (["MODEL", "--executorch", "1.5.0,1.5.1", "--platform", "emulator"], "emulator"),
     ],
 )
