@@ -48,7 +48,7 @@ def against_itself(pte: Path, repeats: int) -> tuple[int, int]:
         for _ in range(repeats):
             sides = (str(pte), str(copy))
             counts, platform = Counts(budget_s=BUDGET_S), LocalPlatform()
-            (pair,) = comparing.measure_pair(*sides, None, counts, 1, lambda *_: None, platform)
+            (pair,) = comparing.measure_pair(comparing.Measuring(*sides, counts, 1), None, lambda *_: None, platform)
             parts += bool(claims(pair))
             latency += pair.latency.verdict != "no difference seen"
     return parts, latency

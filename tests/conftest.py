@@ -72,7 +72,7 @@ def processes_naming(text: str) -> list[str]:
 def needs_emulator() -> None:
     """Go on if SME2 kernels can be run here under QEMU."""
     from model_profiling.platforms.emulator import NEEDED, find_qemu
-    from model_profiling.runner.build import TARGETS, host_target
+    from model_profiling.runner.targets import TARGETS, host_target
 
     qemu = find_qemu()
     needs(qemu is not None and qemu.version >= NEEDED, "a QEMU that knows SME2 (install_emulator.sh)")

@@ -116,6 +116,7 @@ def profile(
     platform: str | Platform | None = None,
     lock: bool = True,
     inputs: Sequence[str | Path] = (),
+    executorch: str | Path | Sequence[str | Path] | None = None,
     label: str | None = None,
     labels: Mapping[str, str] | None = None,
     force: bool = False,
@@ -129,11 +130,14 @@ def profile(
     tuple of positional inputs, or a dict of keyword inputs. `dtype` is fp16 unless said otherwise. `input_shapes`,
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
     "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
-    `labels` and `force` as of `run`.
+    `labels`, `executorch` and `force` as of `run`. The installed ExecuTorch exports the model, whichever runs it.
     """
+    from model_profiling.api.measuring import check_versions
     from model_profiling.pipeline.counts import checked_counts
+    from model_profiling.runner.sdk_choice import split_choices
 
     checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)  # refused before the export
+    check_versions(split_choices(executorch), platform)
     home = _place(out, "profile")
     with notebook_progress(on_progress) as report:
         program: str | Path | ExportResult
@@ -156,6 +160,7 @@ def profile(
         return run(
             program,
             inputs=inputs,
+            executorch=executorch,
             label=label,
             labels=labels,
             force=force,
@@ -229,6 +234,7 @@ def run(
     depths: Sequence[int] = (),
     tokens: str | Path | None = None,
     method: str | None = None,
+    executorch: str | Path | Sequence[str | Path] | None = None,
     out: str | Path | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
@@ -250,11 +256,15 @@ def run(
     A language model is run by phase: `prefill` tokens at once, `decode` tokens one by one, after `depths` tokens; 0
     leaves a phase out. `tokens` is a .npy of int64 ids to read instead of random ones. `method` is that of a program
     which has several.
+
+    `executorch` is a release such as "1.5.0", or the install prefix of a build of your own, that the runner is built
+    against instead of the installed release; several take turns, and each is compared with the next.
     """
     from model_profiling.api.measuring import RunRequest
     from model_profiling.pipeline.counts import checked_counts
     from model_profiling.pipeline.phase_experiments import checked_lengths
     from model_profiling.pipeline.schedule import CHOSEN
+    from model_profiling.runner.sdk_choice import split_choices
 
     if (model is None) == (config is None):
         raise InputError("give a .pte or a config, one of the two", "For example api.run('model.pte').")
@@ -273,6 +283,7 @@ def run(
         lengths=lengths,
         token_file=None if tokens is None else Path(tokens),
         method=method,
+        executorch=split_choices(executorch),
         out=_place(out, "run") if config is None else None,
         counts=counts,
         threads=threads,
@@ -313,7 +324,7 @@ def kernels(
 
 def compare(
     before: str | Path | Run | ExportResult,
-    after: str | Path | Run | ExportResult,
+    after: str | Path | Run | ExportResult | None = None,
     *,
     threads: int | None = None,
     runs: int | None = None,
@@ -321,6 +332,7 @@ def compare(
     budget_s: float | None = None,
     startup_launches: int | None = None,
     page_cache: PageCache = "warm",
+    executorch: str | Path | Sequence[str | Path] | None = None,
     categories: str | Path | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
@@ -332,21 +344,29 @@ def compare(
     Each is a run, or its directory (`DIR`, `DIR@LABEL`, either with `:EXPERIMENT`), or an ETDump. Two .pte are measured
     now, side by side, which is the most exact comparison; threads, counts and `platform` are for those, and start-up is
     measured only if `startup_launches` says how often.
+
+    One .pte without `after` is measured with two `executorch` in turns, the first of them before, the second after: a
+    release such as "1.5.0", or the install prefix of a build of your own. Then `startup` is measured, and `outputs`
+    and `kernels` are compared, too. Two .pte are both measured with one `executorch`, if it is given.
     """
     from model_profiling.api import comparing
     from model_profiling.api.measuring import open_platform
     from model_profiling.pipeline.counts import checked_counts
+    from model_profiling.runner.sdk_choice import split_choices
     from model_profiling.store.runs import resolve
 
-    sides = [str(resolve(_path(side))) for side in (before, after)]
+    first = str(resolve(_path(before)))
+    second = None if after is None else str(resolve(_path(after)))
+    versions = split_choices(executorch)
     counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
     with notebook_progress(on_progress) as report:
-        if not all(side.endswith(".pte") for side in sides):
+        if not comparing.is_to_measure(first, second, versions):
             if platform is not None:
                 raise InputError("the platform is for two .pte", "A run directory is measured already: leave it out.")
-            return comparing.compare(sides[0], sides[1], categories, counts, threads)
-        with open_platform(platform, lambda _: None, *map(Path, sides), lock=lock) as opened:
-            return comparing.measure_pair(sides[0], sides[1], categories, counts, threads, report, opened)
+            return comparing.compare(first, second or "", categories, counts, threads)
+        asked = comparing.programs_to_measure(first, second, versions, counts, threads)
+        with open_platform(platform, lambda _: None, Path(asked.before), Path(asked.after), lock=lock) as opened:
+            return comparing.measure_pair(asked, categories, report, opened)
 
 
 def history(

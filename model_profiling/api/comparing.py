@@ -1,26 +1,38 @@
 """Hold two results against each other: runs, experiments, dumps, or two programs measured now, in turns."""
 
 import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of, read_outputs
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
+from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
 from model_profiling.analysis.run.selection import ComparisonSide, choose
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import Comparison, preempted_traces
 from model_profiling.analysis.timing.latency import compare as compare_latency
 from model_profiling.api.records import Records
 from model_profiling.base import files
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.formats import etdump
+from model_profiling.formats.pte.dtypes import program_dtype
+from model_profiling.pipeline.executorch_versions import version_labels
 from model_profiling.pipeline.group_state import ExperimentOutcome
-from model_profiling.pipeline.schedule import CHOSEN, Counts
+from model_profiling.pipeline.pipeline import export_record
+from model_profiling.pipeline.schedule import CHOSEN, STARTUP_LAUNCHES, Counts
 from model_profiling.pipeline.side_by_side import measure, programs_of
 from model_profiling.platforms.base import Platform
+from model_profiling.runner.trace_file import read_trace
+from model_profiling.store.artifacts import KERNEL_TRACE, ExportPaths
 from model_profiling.store.run_directory import Phase
 
 
@@ -78,23 +90,75 @@ def compare(
     return Comparisons([_compared(one, other) for one, other in _pairs(before, after, categories)])
 
 
+def is_to_measure(before: str, after: str | None, executorch: Sequence[str]) -> bool:
+    """Return whether programs are compared, which are measured now; what does not go together is refused."""
+    programs = [side.endswith(".pte") for side in (before, after) if side is not None]
+    if all(programs) and (after is not None or executorch):
+        return True
+    if after is None:
+        raise InputError(
+            f"{before} is compared with nothing",
+            "Give what to compare it with; or two versions of ExecuTorch for a .pte: --executorch 1.5.0,1.5.1.",
+        )
+    if executorch:
+        raise InputError(
+            "the ExecuTorch version is chosen for programs that are measured now",
+            "A run directory is measured already: leave --executorch out, or give .pte files.",
+        )
+    return False
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """Programs to measure now: two of them, or one under two versions of ExecuTorch; and how."""
+
+    before: str
+    after: str
+    counts: Counts
+    threads: int
+    # None for both: the installed one.
+    executorch: tuple[str | None, str | None] = (None, None)
+    labels: tuple[str, str] = ("", "")
+
+    @property
+    def of_versions(self) -> bool:
+        return self.executorch[0] != self.executorch[1]
+
+
+def programs_to_measure(
+    before: str, after: str | None, executorch: Sequence[str], counts: Counts, threads: int | None
+) -> Measuring:
+    """Return what to measure, if it goes together: two programs, or one under two versions of ExecuTorch."""
+    if after is None:
+        if len(executorch) != 2:
+            raise InputError(
+                f"{before} is compared with nothing: {len(executorch)} versions of ExecuTorch are named, not 2",
+                "Give a second .pte, or two versions: --executorch 1.5.0,1.5.1.",
+            )
+        if counts.startup_launches is None:
+            counts = replace(counts, startup_launches=STARTUP_LAUNCHES)
+        labels = version_labels(executorch)
+        sides, named = (executorch[0], executorch[1]), (labels[executorch[0]], labels[executorch[1]])
+        return Measuring(before, before, counts, threads or 1, sides, named)
+    if len(executorch) > 1:
+        raise InputError("two programs and two versions of ExecuTorch are too many sides", "Give one of the programs.")
+    both = executorch[0] if executorch else None
+    return Measuring(before, after, counts, threads or 1, (both, both))
+
+
 def measure_pair(
-    before: str,
-    after: str,
-    categories: str | Path | None,
-    counts: Counts,
-    threads: int | None,
-    on_progress: OnProgress,
-    platform: Platform,
+    asked: Measuring, categories: str | Path | None, on_progress: OnProgress, platform: Platform
 ) -> Comparisons:
-    """Measure two programs side by side and compare them."""
+    """Measure two programs, or two versions of ExecuTorch, side by side and compare them."""
     if platform.timing != "measured":
-        raise InputError("programs cannot be compared under an emulator: its times mean nothing", "Choose a machine.")
+        raise InputError(
+            "nothing can be compared by time under an emulator: its times mean nothing",
+            "Choose a machine; `run --platform emulator --executorch A,B` compares outputs and kernels.",
+        )
     # The dumps of programs that are measured now are read before the directory goes.
     with files.scratch_directory() as scratch:
         table = load_table(Path(categories) if categories else None)
-        pairs = _in_turns(before, after, scratch, counts, threads or 1, on_progress, table, platform)
-        return Comparisons([_compared(one, other) for one, other in pairs])
+        return Comparisons(_in_turns(asked, scratch, on_progress, table, platform))
 
 
 def _compared(before: ComparisonSide, after: ComparisonSide) -> Compared:
@@ -140,45 +204,75 @@ def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple
 
 
 def _in_turns(
-    before: str,
-    after: str,
-    scratch: Path,
-    counts: Counts,
-    threads: int,
-    on_progress: OnProgress,
-    table: CategoryTable,
-    platform: Platform,
-) -> list[tuple[ComparisonSide, ComparisonSide]]:
-    """Measure two programs side by side on one machine: shared machine noise cancels. Language models, by phase."""
-    programs, phases = programs_of({"A": Path(before), "B": Path(after)})
+    asked: Measuring, scratch: Path, on_progress: OnProgress, table: CategoryTable, platform: Platform
+) -> list[Compared]:
+    """Measure two sides in turns on one machine: shared machine noise cancels. Language models, by phase."""
+    programs, phases = programs_of({"A": Path(asked.before), "B": Path(asked.after)})
+    executorch = {name: choice for name, choice in zip("AB", asked.executorch, strict=True) if choice is not None}
     caveats = tuple(layout_caveats(platform.probe().environment))
-    pairs = []
+    found = []
     chosen: list[Phase | None] = [*phases] or [None]
     for phase in chosen:
         home = scratch / (phase.in_names if phase is not None else "whole")
-        outcomes = measure(platform, programs, home, threads, on_progress, True, counts, phase)
-        pairs.append(_chosen(list(outcomes.values()), phase, caveats, table))
-    return pairs
+        how = (platform, programs, home, asked.threads, on_progress)
+        outcomes = list(measure(*how, True, asked.counts, phase, executorch=executorch).values())
+        sides = [_side(o, label, phase, caveats, table) for o, label in zip(outcomes, asked.labels, strict=True)]
+        compared = _compared(sides[0], sides[1])
+        if asked.of_versions:
+            names = (compared.latency.before, compared.latency.after)
+            outputs, kernels = _outputs(names, outcomes), _kernels(names, how, phase, executorch)
+            runners = [outcome.runner for outcome in outcomes]
+            compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
+        found.append(compared)
+    return found
 
 
-def _chosen(
-    outcomes: list[ExperimentOutcome], phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
-) -> tuple[ComparisonSide, ComparisonSide]:
-    found = [
-        ComparisonSide(
-            name=outcome.program.stem if phase is None else f"{outcome.program.stem} {phase.label}",
-            phase=phase,
-            turns=outcome.timed,
-            latency_source="untraced executions",
-            etdump=outcome.file(".etdump"),
-            session="now",
-            traced_launches=outcome.samples.traced_launches,
-            table=table,
-            caveats=caveats,
-            starts=tuple(outcome.starts),
-            processes=tuple(outcome.processes),
-            preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
+def _side(
+    outcome: ExperimentOutcome, label: str, phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
+) -> ComparisonSide:
+    parts = [f"ExecuTorch {label}" if label else outcome.program.stem, phase.label if phase is not None else ""]
+    return ComparisonSide(
+        name=" ".join(filter(None, parts)),
+        phase=phase,
+        turns=outcome.timed,
+        latency_source="untraced executions",
+        etdump=outcome.file(".etdump"),
+        session="now",
+        traced_launches=outcome.samples.traced_launches,
+        table=table,
+        caveats=caveats,
+        starts=tuple(outcome.starts),
+        processes=tuple(outcome.processes),
+        preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
+    )
+
+
+def _outputs(names: tuple[str, str], outcomes: Sequence[ExperimentOutcome]) -> Agreement | None:
+    """Return whether two versions computed the same of one program; None unless both left their outputs."""
+    left, right = (read_outputs(o.file("_output"), o.done.outputs if o.done else []) for o in outcomes)
+    export = export_record(ExportPaths(outcomes[0].program.pte))
+    dtype = export.dtype if export is not None else program_dtype(outcomes[0].program.pte).main
+    cost = export.dtype_cost if export is not None else None
+    return agreement_of(names[0], left, names[1], right, dtype, cost) if left and right else None
+
+
+def _kernels(
+    names: tuple[str, str], how: tuple[Any, ...], phase: Phase | None, executorch: Mapping[str, str]
+) -> KernelComparison:
+    """Trace the kernels of both sides, where that can be done."""
+    platform, programs, home, threads, on_progress = how
+    if platform.trace_note:
+        return compare_kernels((names[0], None), (names[1], None), platform.trace_note)
+    place = home.with_name(f"{home.name}_kernels")
+    evidence: list[KernelEvidence | None] = []
+    try:
+        traced = measure(
+            platform, programs, place, threads, on_progress, True, Counts(1, 1), phase, (), executorch, evidence=True
         )
-        for outcome in outcomes
-    ]
-    return found[0], found[1]
+        for outcome in traced.values():
+            dump, trace = outcome.file(".etdump"), outcome.file(KERNEL_TRACE)
+            evidence.append(assign_kernels(read_trace(trace), etdump.read(dump)) if trace.is_file() else None)
+    except KitError as error:
+        # What was measured stands without it.
+        return compare_kernels((names[0], None), (names[1], None), error.message)
+    return compare_kernels((names[0], evidence[0]), (names[1], evidence[1]))

@@ -11,9 +11,10 @@ import msgspec
 from model_profiling.api.loaded_run import Run
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
-from model_profiling.pipeline.config import load_config
+from model_profiling.pipeline.config import load_config, parse_config
 from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
+from model_profiling.pipeline.executorch_versions import choose_versions
 from model_profiling.pipeline.phase_experiments import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
@@ -40,6 +41,8 @@ class RunRequest:
     lengths: Lengths = Lengths()  # noqa: RUF009 - frozen
     token_file: Path | None = None
     method: str | None = None
+    # Releases or prefixes of ExecuTorch to run with; several are compared. None: the installed release.
+    executorch: Sequence[str] = ()
     label: str | None = None
     # What to find the run by later, and whether its .pte is kept for comparisons with later ones.
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -92,6 +95,14 @@ def open_platform(
         yield platform
 
 
+def check_versions(executorch: Sequence[str], platform: str | Platform | None) -> None:
+    """Build the runner with each version: one that cannot be used is refused before anything else takes time."""
+    if executorch:
+        with open_platform(platform, no_notes) as opened:
+            for choice in executorch:
+                opened.runner(None, choice)
+
+
 def measure(asked: RunRequest, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> MeasuredRun:
     """Run what is not there yet and open the run. What derives from it is not written: `Run.save` does that.
 
@@ -141,6 +152,9 @@ def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
         )
     else:
         raise InputError("there is nothing to run", "Give a .pte or a config.")
+    if asked.executorch:
+        raw = choose_versions(msgspec.to_builtins(config), asked.executorch, str(asked.config or "(made for it)"))
+        config = parse_config(raw, "with its ExecuTorch versions")
     said: dict[str, Any] = {"labels": {**config.labels, **checked_labels(asked.labels)}}
     said |= {"keep_program": config.keep_program and asked.keep_program}
     return msgspec.structs.replace(config, label=label or config.label, **said), remark

@@ -38,7 +38,7 @@ _MAKING = ".making-"
 # Nobody makes one entry for so long.
 _LEFT_BEHIND_S = 3600.0
 # An SDK has more than a hundred files, and one command may ask for it several times.
-_sha256 = FileMemo(files.sha256, most=1000)
+file_sha256 = FileMemo(files.sha256, most=1000)
 
 
 class CachedFile(msgspec.Struct, frozen=True):
@@ -153,7 +153,7 @@ def _record(home: Path, made_from: Mapping[str, str]) -> bytes:
                 continue
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise OSError(f"{path} is not a file")
-            found[path.relative_to(home).as_posix()] = CachedFile(_sha256(path), os.access(path, os.X_OK))
+            found[path.relative_to(home).as_posix()] = CachedFile(file_sha256(path), os.access(path, os.X_OK))
     whole = CacheRecord(dict(sorted(made_from.items())), dict(sorted(found.items())))
     return msgspec.json.format(msgspec.json.encode(whole), indent=2) + b"\n"
 

@@ -13,8 +13,10 @@ from model_profiling.base.file_memo import FileMemo
 # No library that the kit reads is larger.
 _LARGEST = 2 << 30
 _RELOCATIONS, _DYNAMIC, _DYNSYM, _VERSIONS = 4, 6, 11, 0x6FFFFFFF
-# Relocations of calls through the table of addresses, by the ELF machine: aarch64 and x86_64.
-_JUMP_SLOTS = {183: 1026, 62: 7}
+# The number of each architecture in a file's header (e_machine).
+MACHINES = {"x86_64": 62, "aarch64": 183}
+# Relocations of calls through the table of addresses.
+_JUMP_SLOTS = {MACHINES["aarch64"]: 1026, MACHINES["x86_64"]: 7}
 _NEEDED, _STRINGS, _RPATH, _RUNPATH = 1, 5, 15, 29
 _LOAD, _DYNAMIC_SEGMENT = 1, 2
 MAGIC = b"\x7fELF\x02\x01"

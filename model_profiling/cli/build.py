@@ -13,6 +13,11 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", metavar="TARGET", help="linux-x86_64, linux-aarch64 or macos-arm64; default: this machine"
     )
+    parser.add_argument(
+        "--executorch",
+        metavar="VERSION|PATH",
+        help="a release such as 1.5.0, or the install prefix of a build of your own (default: the installed release)",
+    )
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
 
@@ -20,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.runner.build import build_runner
 
     start = time.monotonic()
-    build = build_runner(args.target)
+    build = build_runner(args.target, executorch=args.executorch)
     seconds = time.monotonic() - start
     facts = {
         "runner": str(build.path),

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell, warn
-from model_profiling.cli import count_flags, platform_flags
+from model_profiling.cli import count_flags, platform_flags, version_flags
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.cli.run_argument import resolve_argument
 
 if TYPE_CHECKING:
     from model_profiling.api import Comparisons
-    from model_profiling.gates.verdict import Judgement
+    from model_profiling.gates.verdict import Judgement, Limits
 
 HELP = "compare two experiments, runs or dumps; can fail when the second is slower"
 
@@ -22,7 +22,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     where = "run directory or DIR@LABEL, either with :EXPERIMENT or /EXPERIMENT, .etdump, or .pte to be measured now"
     parser.add_argument("before", metavar="A", help=where)
     parser.add_argument(
-        "after", metavar="B", help=f"{where}; of two whole runs, experiments of equal name are compared"
+        "after",
+        metavar="B",
+        nargs="?",
+        help=f"{where}; of two whole runs, experiments of equal name are compared; none with two --executorch",
     )
     parser.add_argument(
         "--fail-if-slower",
@@ -47,6 +50,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     count_flags.prepare_parser(parser, "of each of two .pte")
     count_flags.prepare_startup(parser, "none, or 10 with --fail-if-startup-slower")
+    version_flags.prepare_parser(parser, "two, as in 1.5.0,1.5.1, run one .pte in turns: A is before, B is after")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
     parser.add_argument(
@@ -63,35 +67,29 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import Limits, conclusion, judge
     from model_profiling.pipeline.schedule import STARTUP_LAUNCHES
-    from model_profiling.report.terminal import run_text
-    from model_profiling.report.words import busy_sentence, comparison_sentence, memory_sentence, startup_sentence
 
-    before, after = str(resolve_argument(args.before)), str(resolve_argument(args.after))
+    before = str(resolve_argument(args.before))
+    after = None if args.after is None else str(resolve_argument(args.after))
     limits = Limits(args.fail_if_slower, args.fail_if_startup_slower, args.fail_if_memory_above)
-    if limits.given:
+    if limits.given and after is not None:
         refuse_wrong_baseline(before, after, args.any_baseline)
-    counts = count_flags.counts(args)
+    counts, versions = count_flags.counts(args), version_flags.choices(args)
     if limits.startup_slower is not None and counts.startup_launches is None and before.endswith(".pte"):
         counts = dataclasses.replace(counts, startup_launches=STARTUP_LAUNCHES)
-    if before.endswith(".pte") and after.endswith(".pte"):
-        with platform_flags.chosen_platform(args, Path(before), Path(after)) as platform, progress() as report:
-            found = comparing.measure_pair(before, after, args.categories, counts, args.threads, report, platform)
+    if comparing.is_to_measure(before, after, versions):
+        asked = comparing.programs_to_measure(before, after, versions, counts, args.threads)
+        with (
+            platform_flags.chosen_platform(args, Path(asked.before), Path(asked.after)) as platform,
+            progress() as report,
+        ):
+            found = comparing.measure_pair(asked, args.categories, report, platform)
     else:
         platform_flags.refuse(args, "two .pte")
-        found = comparing.compare(before, after, args.categories, counts, args.threads)
+        found = comparing.compare(before, after or "", args.categories, counts, args.threads)
     if args.json:
         say_json(list(found))
     else:
-        for each in found:
-            tell(comparison_sentence(each.latency, busy=len(found) == 1) + "\n")
-            if each.startup is not None and (args.verbose or limits.startup_slower is not None):
-                tell(startup_sentence(each.startup, busy=len(found) == 1) + "\n")
-            if each.memory is not None and (args.verbose or limits.memory_above is not None):
-                tell(memory_sentence(each.memory) + "\n")
-            if args.verbose:
-                run_text.show_comparison(each.profile)
-        if len(found) > 1 and (busy := busy_sentence(found.latency)):
-            warn(f"warning: {busy}\n")
+        _tell(found, limits, args.verbose)
     judgements = judge(list(found), limits, args.strict)
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")
@@ -99,6 +97,30 @@ def run(args: argparse.Namespace) -> int:
         warn(f"gate: {conclusion(judgements, args.strict)}\n")
     _leave_for_ci(args, found, judgements)
     return 1 if any(judgement.failed for judgement in judgements) else 0
+
+
+def _tell(found: "Comparisons", limits: "Limits", verbose: bool) -> None:
+    """Print a line for each pair; of two versions of ExecuTorch, and with --verbose, all that was compared."""
+    from model_profiling.report import words
+    from model_profiling.report.terminal import run_text
+
+    alone = len(found) == 1
+    for each in found:
+        tell(words.comparison_sentence(each.latency, busy=alone) + "\n")
+        every = verbose or each.kernels is not None
+        if each.startup is not None and (every or limits.startup_slower is not None):
+            tell(words.startup_sentence(each.startup, busy=alone) + "\n")
+        if each.memory is not None and (every or limits.memory_above is not None):
+            tell(words.memory_sentence(each.memory) + "\n")
+        if each.kernels is not None:
+            tell(f"outputs: {words.outputs_sentence(each.outputs)}\n{words.kernels_sentence(each.kernels)}\n")
+        for side, runner in zip(("before", "after"), each.runners, strict=False):
+            if runner.executorch_path:
+                tell(f"{side}: ExecuTorch {runner.executorch_name} in {runner.executorch_path}\n")
+        if every:
+            run_text.show_comparison(each.profile)
+    if not alone and (busy := words.busy_sentence(found.latency)):
+        warn(f"warning: {busy}\n")
 
 
 def _leave_for_ci(args: argparse.Namespace, found: "Comparisons", judgements: "list[Judgement]") -> None:

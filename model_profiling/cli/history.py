@@ -127,6 +127,7 @@ def _series(args: argparse.Namespace, history: "RunHistory") -> "list[Series]":
 
 def _trend(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
+    from model_profiling.fleet.history.steps import version_changes
     from model_profiling.fleet.history.trends import Trend
     from model_profiling.report.terminal.text_table import table
 
@@ -148,12 +149,13 @@ def _trend(args: argparse.Namespace) -> None:
     for series in found.series:
         tell(f"{series.title} on {series.device} ({series.platform}), {len(series.points)} runs\n")
         rows = [("made (UTC)", "label", "commit", "median", "spread", "")]
-        steps = {step.index: step for step in series.steps}
+        steps, changed = {step.index: step for step in series.steps}, version_changes(series.points)
         for place, point in list(enumerate(series.points))[-_MOST:]:
             commit = point.revision.commit[:10] + ("+" if point.revision.dirty else "")
-            said = steps[place].sentence if place in steps else ""
+            said = [changed[place]] if place in changed else []
+            said += [steps[place].sentence] if place in steps else []
             speed = f"{point.median_ms:.3f} ms", f"{point.spread_ms:.3f} ms"
-            rows.append((point.created[:16], point.label, commit, *speed, said))
+            rows.append((point.created[:16], point.label, commit, *speed, "; ".join(said)))
         tell("\n".join([*table(rows, words=3, left={5}), ""]) + "\n")
 
 

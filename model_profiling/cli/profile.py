@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import count_flags, label_flags, platform_flags
+from model_profiling.cli import count_flags, label_flags, platform_flags, version_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.next_step import next_command
@@ -28,6 +28,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     platform_flags.prepare_parser(parser)
     count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
+    version_flags.prepare_parser(parser, "several, as in 1.5.0,1.5.1, take turns and are compared")
     parser.add_argument(
         "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
     )
@@ -46,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
     target = _checked(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
+        for choice in version_flags.choices(args):
+            platform.runner(None, choice)  # one that cannot be used is refused before the export
         exported = None if target.endswith(".pte") else _export(args, report)
         pte = Path(target) if exported is None else exported.paths.pte
         measured = measure(_asked(args, pte, platform.folder), platform, report, note)
@@ -107,6 +110,7 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
         out=root_below(args.outdir, platform, pte) if args.outdir else None,
         counts=count_flags.counts(args),
         threads=args.threads,
+        executorch=version_flags.choices(args),
         **label_flags.chosen(args),
         force=args.force,
         command=command_line(args),

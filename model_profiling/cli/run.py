@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say, warn
-from model_profiling.cli import count_flags, label_flags, phase_flags, platform_flags
+from model_profiling.cli import count_flags, label_flags, phase_flags, platform_flags, version_flags
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
@@ -37,6 +37,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
     count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
+    version_flags.prepare_parser(parser, "several, as in 1.5.0,1.5.1, take turns and are compared")
     parser.add_argument("--method", metavar="NAME", help="the method to run (default: forward)")
     phase_flags.prepare_parser(parser)
     label_flags.prepare_parser(parser)
@@ -145,6 +146,7 @@ def _asked(args: argparse.Namespace) -> "RunRequest":
         lengths=phase_flags.lengths(args),
         method=args.method,
         token_file=args.tokens,
+        executorch=version_flags.choices(args),
         **labels,
         only=args.only,
         force=args.force,

@@ -4,8 +4,10 @@ from typing import Literal
 
 import msgspec
 
+from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.advice.finding import Advice
 from model_profiling.analysis.compare.comparison import Change, Shift
+from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.movement.layout_reasons import MoveGroup
@@ -217,13 +219,16 @@ class ComparedPair(Comparison, frozen=True, kw_only=True):
     """`after` against `before`; `ratio` above 1 means that `after` is faster, `low` and `high` bound it.
 
     `high` None, or `contended`: the verdict cannot be relied on. `startup` (time to the first result) and `memory`
-    (peak) are null where a side was not measured for it.
+    (peak) are null where a side was not measured for it. `outputs` and `kernels` are compared of one program under two
+    versions of ExecuTorch.
     """
 
     categories: list[Change]
     shift: str
     startup: StartupComparison | None = None
     memory: MemoryComparison | None = None
+    outputs: Agreement | None = None
+    kernels: KernelComparison | None = None
 
 
 class CompareAnswer(msgspec.Struct, frozen=True):

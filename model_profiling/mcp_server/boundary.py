@@ -1,11 +1,13 @@
 """Keeps an assistant's paths inside the workspace the server was started in, whatever they are made of."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config import named_paths
+from model_profiling.runner.sdk_choice import RELEASE
 from model_profiling.store.runs import resolve
 
 
@@ -50,6 +52,10 @@ class Workspace:
                 raise InputError(f"{text} names no class", "Write path/to/file.py:ClassName.")
             return text
         return f"{self.relative(self.inside(file))}:{name}"
+
+    def executorch(self, asked: Sequence[str] | None) -> list[str]:
+        """Return releases of ExecuTorch as they are, and prefixes of builds only if they are inside."""
+        return [text if RELEASE.fullmatch(text) else str(self.inside(text)) for text in asked or ()]
 
     def config(self, text: str) -> tuple[Path, Path | None]:
         """Return a config whose own paths are inside, too, and its output_root, if it has one."""

@@ -8,6 +8,7 @@ from model_profiling.base import dtypes
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
 from model_profiling.pipeline.phase_experiments import MOST_DEPTHS
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
+from model_profiling.runner.sdk_choice import MOST_CHOICES
 from model_profiling.store.run_directory import MOST_TOKENS
 
 if TYPE_CHECKING:
@@ -76,6 +77,10 @@ Side = Annotated[
         min_length=1,
     ),
 ]
+OtherSide = Annotated[
+    str | None,
+    Field(description="The same; leave it out to compare one .pte under two versions of ExecuTorch.", min_length=1),
+]
 SideExperiment = Annotated[
     str | None, Field(description="Only this experiment of the run directory (default: those that both sides have).")
 ]
@@ -129,6 +134,25 @@ Depths = Annotated[
         "[0, 128, 1024], show how decode slows down.",
         min_length=1,
         max_length=MOST_DEPTHS,
+    ),
+]
+_Executorch = Annotated[str, Field(min_length=1)]
+Executorch = Annotated[
+    list[_Executorch] | None,
+    Field(
+        description="ExecuTorch to run with instead of the installed release: releases such as 1.5.0, or install "
+        "prefixes of builds in the workspace. Several are measured interleaved, and each is compared with the next.",
+        min_length=1,
+        max_length=MOST_CHOICES,
+    ),
+]
+ComparedExecutorch = Annotated[
+    list[_Executorch] | None,
+    Field(
+        description="Releases such as 1.5.0, or install prefixes of builds in the workspace: two, before and after, "
+        "for one .pte; one for two .pte.",
+        min_length=1,
+        max_length=2,
     ),
 ]
 Method = Annotated[str | None, Field(description="Method of the program to run (default: forward).", min_length=1)]

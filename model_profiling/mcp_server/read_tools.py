@@ -160,7 +160,7 @@ class ReadTools:
         self,
         context: Context,
         before: p.Side,
-        after: p.Side,
+        after: p.OtherSide = None,
         before_experiment: p.SideExperiment = None,
         after_experiment: p.SideExperiment = None,
         fail_if_slower: Annotated[
@@ -186,12 +186,15 @@ class ReadTools:
         threads: p.Threads = None,
         startup_launches: p.StartupLaunches = None,
         page_cache: p.PageCache = None,
+        executorch: p.ComparedExecutorch = None,
         machine: p.Machine = None,
     ) -> answers.CompareAnswer:
         """Compare two .pte (measured now, interleaved), two run directories (experiments of equal name), two
-        experiments, or two .etdump: latency, start-up and peak memory. runs, launches, budget_s, threads,
-        startup_launches, page_cache and machine are for two .pte. Nothing is written."""
-        sides = [self._side(before, before_experiment), self._side(after, after_experiment)]
+        experiments, or two .etdump: latency, start-up and peak memory; or one .pte under two versions of ExecuTorch:
+        outputs and kernels, too. runs, launches, budget_s, threads, startup_launches, page_cache, executorch and
+        machine are for .pte. Nothing is written."""
+        sides = [self._side(before, before_experiment)]
+        sides += [] if after is None else [self._side(after, after_experiment)]
         limits = flags(
             fail_if_slower=fail_if_slower,
             fail_if_startup_slower=fail_if_startup_slower,
@@ -199,7 +202,7 @@ class ReadTools:
         )
         words = [*limits, *flags(runs=runs, launches=launches, budget=budget_s, threads=threads)]
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
-        words += machine_words(machine)
+        words += [*machine_words(machine), *repeated("executorch", self._workspace.executorch(executorch))]
         words += switches(strict=strict, any_baseline=any_baseline)
         ended = await self._commands.kit(steps_of(context), "compare", *sides, "--json", *words, accept=(0, 1))
         found = [results.compared_pair(entry) for entry in ended.read(list[PairComparison])]

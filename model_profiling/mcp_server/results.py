@@ -162,6 +162,8 @@ def compared_pair(entry: PairComparison) -> answers.ComparedPair:
         shift=entry.profile.shift.sentence,
         startup=entry.startup,
         memory=entry.memory,
+        outputs=entry.outputs,
+        kernels=entry.kernels,
     )
 
 

@@ -108,6 +108,7 @@ class RunTools:
         decode: p.Decode = None,
         depths: p.Depths = None,
         method: p.Method = None,
+        executorch: p.Executorch = None,
         label: p.Label = None,
         labels: p.Labels = None,
         force: p.Force = False,
@@ -126,6 +127,7 @@ class RunTools:
         words += flags(startup_launches=startup_launches, page_cache=page_cache)
         deep = ",".join(map(str, depths)) if depths else None
         words += flags(prefill=prefill, decode=decode, depth=deep, method=method)
+        words += repeated("executorch", self._workspace.executorch(executorch))
         words += switches(force=force) + repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         where = Choice(platform, device=device, remote_device=remote_device, host=host)
         place, what = self._what_to_run(model, config, output_root, folder_of(where))
@@ -150,12 +152,14 @@ class RunTools:
         runs: p.Runs = None,
         budget_s: p.Budget = None,
         threads: p.ThreadCounts = None,
+        executorch: p.Executorch = None,
         html: p.Html = False,
         **options: Any,
     ) -> answers.ProfileAnswer:
         """Go from a model to what to fix next, in one call: export it, run it with its accelerator on and off, analyse
         the run and write its report. Same files as `export`, `run` and `report` with their defaults."""
         steps, made = steps_of(context), None
+        versions = repeated("executorch", self._workspace.executorch(executorch))
         if model.endswith(".pte"):
             if any(value is not None for value in options.values()):
                 raise InputError(
@@ -168,9 +172,8 @@ class RunTools:
             made = await self._export(steps, words, f"{self._home(model, options['settings'])}/artifacts")
             pte = made.pte
         place, what = self._what_to_run(pte, None, None, folder_of(Choice()))
-        run, summary = await self._run(
-            steps, [*what, *flags(runs=runs, budget=budget_s, threads=_threads(threads))], place
-        )
+        counts = flags(runs=runs, budget=budget_s, threads=_threads(threads))
+        run, summary = await self._run(steps, [*what, *counts, *versions], place)
         files = await self._commands.written(steps, "report", str(place), *switches(html=html))
         analysis = results.analysis_answer(
             self._workspace, summary, _SHOWN, self._workspace.relative(place / ANALYSIS_SUMMARY)

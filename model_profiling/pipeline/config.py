@@ -21,7 +21,9 @@ from model_profiling.pipeline.config_types import (
     Config,
     Experiment,
 )
+from model_profiling.pipeline.executorch_versions import expand_versions, version_pairs
 from model_profiling.pipeline.thread_counts import expand_threads, first_counts
+from model_profiling.runner.sdk_choice import MOST_CHOICES
 from model_profiling.store.artifacts import EARLIER, FAILED, PROGRAMS
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Mode, without_threads
@@ -46,6 +48,9 @@ def json_schema() -> dict[str, Any]:
     count = {key: value for key, value in properties["num_threads"].items() if key != "default"}
     several = {"type": "array", "items": count, "minItems": 1, "maxItems": MOST_COUNTS, "uniqueItems": True}
     properties["num_threads"] = {"anyOf": [count, several], "default": 1}
+    path = {"type": "string", "format": PATH_FORMAT}
+    several = {"type": "array", "items": path, "minItems": 1, "maxItems": MOST_CHOICES, "uniqueItems": True}
+    properties["executorch"] = {"anyOf": [path, several, {"type": "null"}], "default": None}
     for alias, name in _ALIASES.items():
         properties[alias] = properties[name]
     schema["$defs"]["Config"]["properties"]["$schema"] = {"type": "string"}
@@ -102,8 +107,9 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
     raw = {key: value for key, value in raw.items() if key != "$schema"}
     experiments, threads = raw.get("experiments"), dict[int, list[int]]()
     if isinstance(experiments, list):
-        named = [_with_full_names(item, where) for item in experiments]
-        raw["experiments"], threads = first_counts(named, where)
+        raw["experiments"] = [_with_full_names(item, where) for item in experiments]
+        raw = expand_versions(raw, where)
+        raw["experiments"], threads = first_counts(raw["experiments"], where)
     try:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
@@ -199,6 +205,15 @@ def _checked(config: Config, where: str) -> Config:
             raise InputError(
                 f"config {where}: experiment '{experiment.name}' has mode '{experiment.mode}'", f"Use one of {close}."
             )
+        if experiment.runner_path is not None and experiment.executorch is not None:
+            raise InputError(
+                f"config {where}: experiment '{experiment.name}' has a `runner_path` and `executorch`",
+                "Leave one of them out: `executorch` is for the kit's own runner.",
+            )
+        if experiment.executorch == "":
+            raise InputError(
+                f"config {where}: `executorch` of '{experiment.name}' is empty", "Give 1.5.1, or a prefix."
+            )
         if experiment.runner_path is not None and not files.is_file(Path(experiment.runner_path)):
             looked = f" (nor in {os.environ[REPOSITORY]}, ${REPOSITORY})" if os.environ.get(REPOSITORY) else ""
             raise InputError(
@@ -251,7 +266,8 @@ def _check_phases(config: Config, where: str) -> None:
 
 
 def compare_pairs(config: Config) -> list[tuple[str, str]]:
-    """Return the pairs asked for, else each experiment with features off before the one like it with nothing off."""
+    """Return the pairs asked for, else those that differ only in their ExecuTorch, and each experiment with features
+    off before the one like it with nothing off."""
     if config.analysis.compare_pairs:
         return config.analysis.compare_pairs
     timed = [e for e in config.experiments if MODES[e.mode] == "timing"]
@@ -261,8 +277,9 @@ def compare_pairs(config: Config) -> list[tuple[str, str]]:
         for on in timed
         if off.disable_features
         and not on.disable_features
-        and (off.num_threads, off.phase) == (on.num_threads, on.phase)
+        and (off.num_threads, off.phase, off.executorch) == (on.num_threads, on.phase, on.executorch)
     ]
+    pairs = [*version_pairs(config.experiments), *pairs]
     phases = dict.fromkeys(experiment.phase for experiment in timed)
     return pairs or [pair for phase in phases for pair in _by_name([e for e in timed if e.phase == phase])]
 

@@ -54,6 +54,10 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch_prefix: list[Annotated[str, msgspec.Meta(min_length=1)]] = []
     # Android: the cores to run on, as a cluster's name or a hexadecimal mask.
     affinity: Annotated[str, msgspec.Meta(pattern=r"^(big|mid|little|(0x)?[0-9a-fA-F]{1,32})$")] | None = None
+    # The ExecuTorch that the kit's runner is built against: a release such as "1.5.0", or the install prefix of a build
+    # of one's own; without one, the installed release. In a file also a list: then there is an experiment for each
+    # (executorch_versions.py).
+    executorch: FilePath | None = None
 
 
 class Analysis(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

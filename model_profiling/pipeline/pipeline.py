@@ -83,7 +83,7 @@ class Pipeline:
         self._command = command
         self._note = on_note
         self._directory = RunDirectory(Path(config.output_root))
-        self._runners: dict[str | None, RunnerRecord] = {}
+        self._runners: dict[tuple[str | None, str | None], RunnerRecord] = {}
 
     def _dtype(self, config: Config) -> ProgramDtype:
         """Return what the methods that the experiments run compute in."""
@@ -115,7 +115,7 @@ class Pipeline:
         remove_leftovers(root)
         self._report("preparing", 0, 1)
         self._probe = self._platform.probe()
-        export = export_record(self._paths)
+        self._export = export = export_record(self._paths)
         self._inputs = self._input_files(export)
         self._tokens = self._token_file(export)
         fresh = self._new_manifest(export)
@@ -230,7 +230,7 @@ class Pipeline:
             if outcome.failure is not None:
                 outcome.failure.moved(outcome.scratch, self._home_of_failure(name))
             first, timing = progress.sittings[0], self._platform.timing
-            said = [*self._trace_note(outcome), *notes]
+            said = [*self._trace_note(outcome), *self._version_note(outcome), *notes]
             whose = (fingerprints[name], first, hashes, self._machine, timing)
             records[name] = experiment_record(outcome, *whose, said, load)
         schedule = schedule_record(account, self._config.seed, bool(foreign), conditions)
@@ -349,9 +349,10 @@ class Pipeline:
         return digest.hexdigest()
 
     def _runner(self, experiment: Experiment) -> RunnerRecord:
-        if experiment.runner_path not in self._runners:
-            self._runners[experiment.runner_path] = self._platform.runner(experiment.runner_path, self._paths.pte)
-        return self._runners[experiment.runner_path]
+        asked = (experiment.runner_path, experiment.executorch)
+        if asked not in self._runners:
+            self._runners[asked] = self._platform.runner(*asked, self._paths.pte)
+        return self._runners[asked]
 
     def _input_files(self, export: ExportRecord | None) -> tuple[Path, ...]:
         """Return the config's inputs, else the samples saved beside the .pte."""
@@ -363,6 +364,13 @@ class Pipeline:
         if self._sequence is None or not any(e.phase is not None for e in self._config.experiments):
             return None
         return token_sequence(self._config, self._sequence, self._paths, export)
+
+    def _version_note(self, outcome: ExperimentOutcome) -> list[str]:
+        """Say which ExecuTorch made the program where another may have run it: models are exported by the installed."""
+        if outcome.experiment.executorch is None or self._export is None:
+            return []
+        exported = self._export.versions.get("executorch", "of unknown version")
+        return [f"the program was exported by ExecuTorch {exported}; `executorch` chooses only what runs it"]
 
     def _trace_note(self, outcome: ExperimentOutcome) -> list[str]:
         evidence = self._platform.timing != "measured" or MODES[outcome.experiment.mode] == "trace"

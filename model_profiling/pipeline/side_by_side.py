@@ -2,6 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
@@ -59,7 +61,7 @@ def programs_of(
 def maker_of(platform: Platform, *models: Path) -> Maker:
     """Return what measures programs side by side: the machine, and the runner with all that it loads for them."""
     probe = platform.probe()
-    runners = [platform.runner(None, model) for model in models]
+    runners = [platform.runner(None, model=model) for model in models]
     libraries = {name: digest for runner in runners for name, digest in runner.libraries.items()}
     machine = machine_of(probe.arch, probe.features, probe.environment, f"{platform.name} {platform.identity}".strip())
     return Maker(machine, msgspec.structs.replace(runners[0], libraries=libraries))
@@ -75,12 +77,17 @@ def measure(
     counts: Counts = CHOSEN,
     phase: Phase | None = None,
     disable_features: Sequence[str] = (),
+    executorch: Mapping[str, str] = MappingProxyType({}),
+    evidence: bool = False,
 ) -> dict[str, ExperimentOutcome]:
     """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
 
-    How they start is measured if the counts say how often.
+    How they start is measured if the counts say how often. `executorch` says of a program, by its name, with which
+    release or build it runs. With `evidence`, each is executed once with a kernel trace instead, and not timed.
     """
-    runner = platform.runner(None)
+    # Each is checked, and built, before anything is measured.
+    runners = {name: platform.runner(None, executorch.get(name)) for name in programs}
+    once: dict[str, Any] = {"mode": "trace", "warmup": 0} if evidence else {}
     outcomes = {}
     for name, program in programs.items():
         experiment = Experiment(
@@ -92,10 +99,12 @@ def measure(
             page_cache=counts.page_cache,
             phase=phase,
             disable_features=list(disable_features),
+            executorch=executorch.get(name),
+            **once,
         )
         clear_directory(home / name)
         (home / name).mkdir(parents=True)
-        outcomes[name] = ExperimentOutcome(program, experiment, runner, home / name)
+        outcomes[name] = ExperimentOutcome(program, experiment, runners[name], home / name)
     experiments, startups = [outcome.experiment for outcome in outcomes.values()], bool(counts.startup_launches)
     lanes = lanes_of(experiments, set(), traced=traced, startups=startups)
     with platform.exclusive():

@@ -152,9 +152,12 @@ class Platform(Protocol):
     def probe(self) -> Capabilities:
         """Find out what this platform is; a platform that cannot work here says which to use instead."""
 
-    def runner(self, runner_path: str | None, model: Path | None = None) -> RunnerRecord:
+    def runner(self, runner_path: str | None, executorch: str | None = None, model: Path | None = None) -> RunnerRecord:
         """Return the runner to use: the kit's own, built if need be, or the user's; with the libraries that it loads,
-        for a program those that have its operators among them."""
+        for a program those that have its operators among them.
+
+        `executorch` is the release or prefix to build the kit's own against; None: the installed one.
+        """
 
     def open(self, request: LaunchRequest) -> Session:
         """Start a paced session of the kit's runner."""

@@ -22,6 +22,7 @@ _EXECUTORCH = tuple(map(file_of, (*LINKED, BACKEND)))
 _LICENCE_FILE = "LICENCES.txt"
 _GLIBC = ("libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1")
 _GCC = ("libstdc++.so.6", "libgcc_s.so.1")
+_OWN_LICENCE = "that of the ExecuTorch build it was installed with"
 LICENCES = {
     RUNNER_NAME: "Apache-2.0",
     **dict.fromkeys(
@@ -63,15 +64,13 @@ class Bundle:
 
 def small_bundle(build: Build) -> Bundle:
     """Return the kit's runner for a Linux target whose own C and C++ runtime may do."""
-    sources = {RUNNER_NAME: build.path} | {name: build.sdk.libraries / name for name in _EXECUTORCH}
-    return _bundle(sources, "")
+    return _bundle({RUNNER_NAME: build.path, **_libraries(build)}, "")
 
 
 def kit_bundle(build: Build) -> Bundle:
     """Return the kit's runner for a Linux target with everything that it needs on a device without glibc."""
     loader, machine = _LOADERS[build.target.arch]
-    sources = {RUNNER_NAME: build.path}
-    sources |= {name: build.sdk.libraries / name for name in _EXECUTORCH}
+    sources = {RUNNER_NAME: build.path, **_libraries(build)}
     sources |= {name: _from_compiler(build, name) for name in (loader, *_GLIBC, *_GCC)}
     for name, path in sources.items():
         if not path.is_file() or _machine(path) != machine:
@@ -80,6 +79,12 @@ def kit_bundle(build: Build) -> Bundle:
                 f"Install it with the compiler: apt-get install g++-{build.target.arch.replace('_', '-')}-linux-gnu.",
             )
     return _bundle(sources, loader)
+
+
+def _libraries(build: Build) -> dict[str, Path]:
+    """Return the libraries of ExecuTorch; a build of the user's own may need some more, which were taken with it."""
+    own = [path.name for path in build.sdk.libraries.iterdir()] if build.sdk.given else []
+    return {name: build.sdk.libraries / name for name in dict.fromkeys([*_EXECUTORCH, *own])}
 
 
 def _bundle(sources: dict[str, Path], loader: str) -> Bundle:
@@ -106,7 +111,7 @@ def licence_text(names: list[str]) -> str:
     """Return what LICENCES.txt says on the device: every file, its licence, and where its source is."""
     head = "Pushed by the SME2 ExecuTorch Profiling Kit to measure on this device."
     tail = "Sources: the packages gcc and glibc of the distribution it was built on; executorch on PyPI."
-    return "\n".join([head, *(f"{name}: {LICENCES[name]}" for name in sorted(names)), tail, ""])
+    return "\n".join([head, *(f"{name}: {LICENCES.get(name, _OWN_LICENCE)}" for name in sorted(names)), tail, ""])
 
 
 def _from_compiler(build: Build, name: str) -> Path:

@@ -26,8 +26,9 @@ from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.platform_table import PLATFORMS, Tool
 from model_profiling.platforms.process_platform import list_features
 from model_profiling.runner import features
-from model_profiling.runner.build import TARGETS, build_runner, host_target
+from model_profiling.runner.build import build_runner
 from model_profiling.runner.sdk import installed_sdk
+from model_profiling.runner.targets import TARGETS, host_target
 
 _OLDEST, _NEWEST = (3, 10), (3, 13)
 # In percent above the median: on a machine that has nothing else to do, 19 of 20 repeats of some work take less.

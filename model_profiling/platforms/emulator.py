@@ -14,7 +14,8 @@ from model_profiling.platforms.base import Capabilities
 from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.process_platform import ProcessPlatform, capabilities, list_features
-from model_profiling.runner.build import build_runner, host_target
+from model_profiling.runner.build import build_runner
+from model_profiling.runner.targets import host_target
 
 TARGET = "linux-aarch64"
 # QEMU learnt SME2 in 10.1; before that it knows SME.

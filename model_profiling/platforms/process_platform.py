@@ -15,7 +15,7 @@ from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequ
 from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operator_libraries import libraries_for
-from model_profiling.runner.build import Build
+from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import Features, decode_message
@@ -55,8 +55,11 @@ def capabilities(features: Features, environment: dict[str, object]) -> Capabili
 
 
 def kit_record(build: Build, libraries: dict[str, str]) -> RunnerRecord:
-    made = (files.sha256(build.path), build.target.name, build.compiler, build.sdk.version)
-    return RunnerRecord("kit", str(build.path), *made, libraries)
+    """Return the record of the kit's own runner; of the user's own ExecuTorch also which it was."""
+    sdk, digest = build.sdk, files.sha256(build.path)
+    own = (sdk.content, sdk.given) if sdk.given else ("", "")
+    made = (digest, build.target.name, build.compiler, sdk.version, libraries)
+    return RunnerRecord("kit", str(build.path), *made, *own)
 
 
 def operators_for(build: Build, model: Path | None) -> tuple[Path, ...]:
@@ -88,6 +91,8 @@ class ProcessPlatform:
         self.kernels_folder = f"{name}_kernels"
         self.timing = timing
         self.build = build
+        # By the path of the runner: those of other ExecuTorch versions join when they are asked for.
+        self._builds = {str(build.path): build}
         self._prefix = prefix
         self._no_lock = no_lock
         # Where an emulator looks for files first.
@@ -100,10 +105,14 @@ class ProcessPlatform:
             raise SetupError("the runner cannot detect this CPU's features", "Run `sme2-kit doctor` to see why.")
         return found
 
-    def runner(self, runner_path: str | None, model: Path | None = None) -> RunnerRecord:
-        opened = (self.build.target.backend, *map(str, operators_for(self.build, model)))
+    def runner(self, runner_path: str | None, executorch: str | None = None, model: Path | None = None) -> RunnerRecord:
         if runner_path is None:
-            return kit_record(self.build, loaded_libraries(self.build.path, opened, self._sysroot))
+            build = self.build
+            if executorch is not None:
+                build = build_runner(build.target.name, executorch=executorch)
+            self._builds[str(build.path)] = build
+            opened = (build.target.backend, *map(str, operators_for(build, model)))
+            return kit_record(build, loaded_libraries(build.path, opened, self._sysroot))
         path = Path(runner_path).resolve()
         if not os.access(path, os.X_OK):
             raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
@@ -114,12 +123,13 @@ class ProcessPlatform:
 
     def open(self, request: LaunchRequest) -> ProcessSession:
         tokens = request.reading.tokens if request.reading is not None else None
-        libraries = libraries_for(self.build, request.model)
+        build = self._builds.get(request.runner.path, self.build)
+        libraries = libraries_for(build, request.model)
         places = (request.model, request.inputs, request.etdump, request.output_base, tokens, libraries)
         flags = paced_flags(request, LaunchFiles(*places))
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
-            variables = {**preload_environment(build_shim(self.build)), TRACE_VARIABLE: str(request.kernel_trace)}
+            variables = {**preload_environment(build_shim(build)), TRACE_VARIABLE: str(request.kernel_trace)}
         _refuse_affinity(request)
         words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
         return ProcessSession(words, request.log, request.timeout_s, once=request.once)

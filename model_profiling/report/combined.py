@@ -176,7 +176,7 @@ def _machines(runs: Sequence[RunView]) -> Section:
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
         failed = [experiment for experiment, record in run.manifest.experiments.items() if record.status != "ok"]
-        versions = {record.runner.executorch for record in run.manifest.experiments.values()} - {""}
+        versions = {record.runner.executorch_name for record in run.manifest.experiments.values()} - {""}
         digest = run.manifest.model.sha256[:16]
         rows.append((name, cpu(run), run.manifest.timing, ", ".join(failed) or "none", ", ".join(versions), digest))
     columns = ("run", "CPU", "timing", "failed", "ExecuTorch", "model SHA-256, first 16 digits")

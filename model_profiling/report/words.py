@@ -13,6 +13,7 @@ from model_profiling.report import numbers
 if TYPE_CHECKING:
     from model_profiling.analysis.accuracy.agreement import Agreement
     from model_profiling.analysis.advice.finding import Finding
+    from model_profiling.analysis.compare.kernel_changes import KernelComparison
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
     from model_profiling.analysis.sme2.sme2_forecast import Forecast
@@ -97,6 +98,28 @@ def memory_sentence(comparison: MemoryComparison) -> str:
     more = "above" if comparison.percent > 0 else "below"
     off = f"{abs(comparison.percent):.1f} % {more} that of {comparison.before}"
     return f"peak memory of {comparison.after} is {off} ({sides}, {bounds})"
+
+
+def outputs_sentence(agreement: Agreement | None) -> str:
+    """Return whether two versions computed the same; no outputs are no agreement."""
+    return "unknown: none were kept" if agreement is None else agreement_sentence(agreement)
+
+
+def kernels_sentence(comparison: KernelComparison) -> str:
+    """Return which operators call other kernels, the first of them by name, or why nobody can tell."""
+    if comparison.unknown or comparison.operators is None:
+        return f"kernels: unknown: {comparison.unknown}"
+    pair = f"{comparison.before} and {comparison.after}"
+    if not comparison.changed:
+        return f"kernels of {pair}: the same in all {comparison.operators} operators"
+    shown = [f"{c.operator} {_kernel_names(c.before)}, now {_kernel_names(c.after)}" for c in comparison.changed[:3]]
+    more = f"; and {len(comparison.changed) - 3} more" if len(comparison.changed) > 3 else ""
+    count = f"{len(comparison.changed)} of {comparison.operators} operators"
+    return f"kernels of {pair}: {count} call others: {'; '.join(shown)}{more}"
+
+
+def _kernel_names(kernels: list[str]) -> str:
+    return " + ".join(kernels) or "none"
 
 
 def growth_sentence(memory: Memory) -> str:

@@ -1,7 +1,6 @@
-"""Builds the native runner against an ExecuTorch wheel, once per source, wheel, compiler and target."""
+"""Builds the native runner against ExecuTorch, once per source, ExecuTorch, compiler and target."""
 
 import os
-import platform
 import shlex
 import shutil
 import subprocess
@@ -20,17 +19,17 @@ from model_profiling.base.programs import run_program
 from model_profiling.runner import features
 from model_profiling.runner.features import CpuId, Feature, HwCap
 from model_profiling.runner.protocol import Exit
-from model_profiling.runner.sdk import PYTHON_TAG, Sdk, fetched_sdk, installed_sdk
-from model_profiling.upstream import libraries
+from model_profiling.runner.sdk import PYTHON_TAG, Sdk
+from model_profiling.runner.sdk_choice import sdk_for
+from model_profiling.runner.targets import TARGETS, ZIG, BuildTarget, host_target
+from model_profiling.upstream import libraries as upstream
 from model_profiling.upstream.cpuinfo import OFFSETS, table_problem
-from model_profiling.upstream.libraries import BACKEND, LINKED, file_of
+from model_profiling.upstream.libraries import LINKED
 from model_profiling.upstream.reliance import why_not
 
 NATIVE = Path(__file__).parent / "native"
-PRIVATE_SYMBOLS = Path(libraries.__file__).parent / "native"
+PRIVATE_SYMBOLS = Path(upstream.__file__).parent / "native"
 RUNNER_NAME = "sme2_runner"
-# A compiler in a Python package, which is called through Python; see `call_compiler`.
-ZIG = "ziglang"
 LIBRARY_FLAGS = ("-O1", "-fPIC", "-shared", "-w")
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
@@ -38,39 +37,6 @@ _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
 # A command may ask for the runner several times.
 _header_sha256 = FileMemo(files.sha256, most=1000)
-
-
-@dataclass(frozen=True)
-class BuildTarget:
-    """A platform the runner is built for, the pip tag of its wheel, and who can compile for it from elsewhere."""
-
-    name: str
-    arch: str
-    pip_platform: str
-    cross_compiler: tuple[str, ...]
-    library_suffix: str = ".so"
-
-    @property
-    def backend(self) -> str:
-        """The XNNPACK backend, as the runner opens it."""
-        name = file_of(BACKEND, self.library_suffix)
-        return f"@rpath/{name}" if self.library_suffix == ".dylib" else name
-
-
-TARGETS = {
-    target.name: target
-    for target in (
-        BuildTarget("linux-x86_64", "x86_64", "manylinux_2_28_x86_64", ("x86_64-linux-gnu-g++",)),
-        BuildTarget("linux-aarch64", "aarch64", "manylinux_2_28_aarch64", ("aarch64-linux-gnu-g++",)),
-        BuildTarget(
-            "macos-arm64",
-            "aarch64",
-            "macosx_14_0_arm64",
-            (ZIG, "c++", "-target", "aarch64-macos"),
-            ".dylib",
-        ),
-    )
-}
 
 
 @dataclass(frozen=True)
@@ -84,32 +50,24 @@ class Build:
     command: tuple[str, ...]
 
 
-def host_target() -> BuildTarget:
-    """Return the target this machine runs natively."""
-    system = "macos" if sys.platform == "darwin" else sys.platform
-    arch = features.architecture(platform.machine())
-    name = f"{system}-{'arm64' if system == 'macos' and arch == 'aarch64' else arch}"
-    if name not in TARGETS:
-        raise SetupError(
-            f"ExecuTorch has no C++ wheel for {name}", f"The kit runs on {', '.join(TARGETS)}; use one of those."
-        )
-    return TARGETS[name]
+def build_runner(
+    target_name: str | None = None, on_compile: Callable[[], None] = lambda: None, executorch: str | None = None
+) -> Build:
+    """Return the runner for this machine, or for `target_name`; compiled only if it is not in the cache.
 
-
-def build_runner(target_name: str | None = None, on_compile: Callable[[], None] = lambda: None) -> Build:
-    """Return the runner for this machine, or for `target_name`; compiled only if it is not in the cache."""
+    `executorch` is a release or an install prefix to build it against; None: the installed one.
+    """
     host = host_target()
     if target_name is not None and target_name not in TARGETS:
         raise InputError(f"unknown runner target '{target_name}'", f"Choose one of {', '.join(TARGETS)}.")
     target = TARGETS[target_name] if target_name else host
-    if problem := why_not(libraries.NAMES) or why_not(libraries.THREAD_COUNT):
+    problem = why_not(upstream.NAMES) or why_not(upstream.THREAD_COUNT)
+    if problem and target == host and executorch is None:
         raise SetupError(problem, "Install an ExecuTorch that the kit knows: sme2-kit doctor --upstream names them.")
-    if target == host:
-        sdk, command = installed_sdk(), host_compiler()
-    else:
-        command = target.cross_compiler
+    command = host_compiler() if target == host else target.cross_compiler
+    if target != host:
         _require(command, target)
-        sdk = fetched_sdk(target.pip_platform, installed_sdk().version)
+    sdk = sdk_for(target, executorch)
     compiler = _compiler_version(command)
     tables = generate_tables(target, table_problem(sdk.libraries, target.arch))
     made_from = {
@@ -193,7 +151,7 @@ def compile_command(
     flags = ["-O2", "-std=c++17", "-w", "-DC10_USING_CUSTOM_GENERATED_MACROS", "-DET_EVENT_TRACER_ENABLED"]
     includes = [f"-I{path}" for path in (tables, NATIVE, PRIVATE_SYMBOLS, *sdk.include_directories)]
     link = [f"-L{sdk.libraries}", f"-Wl,-rpath,{sdk.libraries}", *([] if macos else ["-Wl,--no-as-needed"])]
-    libraries = [f"-l{name}" for name in LINKED] + ([] if macos else ["-ldl"])
+    libraries = [f"-l{name}" for name in LINKED] + [f"-l:{name}" for name in sdk.more] + ([] if macos else ["-ldl"])
     return [*command, *flags, *includes, str(source), "-o", str(out), *link, *libraries]
 
 

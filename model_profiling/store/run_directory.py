@@ -150,6 +150,12 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samp
         return found
 
 
+def executorch_name(version: str, content: str) -> str:
+    """Return `1.5.1`, `1.5.1 (own build 3f2a91c0)` with the hash of a build's content, or '' where it is not known."""
+    known = content[:8]
+    return version if not known or known in version else f"{version} (own build {known})"
+
+
 class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced.
 
@@ -161,8 +167,16 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
     target: str = ""
     compiler: str = ""
+    # The version of ExecuTorch that the kit's runner was built against. Of a build of the user's own also a hash of its
+    # headers and libraries, and its path as the user gave it.
     executorch: str = ""
     libraries: dict[str, str] = {}
+    executorch_content: str = ""
+    executorch_path: str = ""
+
+    @property
+    def executorch_name(self) -> str:
+        return executorch_name(self.executorch, self.executorch_content)
 
     @property
     def content(self) -> str:
@@ -459,6 +473,22 @@ def without_threads(name: str) -> tuple[str, int | None]:
     """Return the name before `threads_name`, and the number of threads in it; None if there is none."""
     found = _THREADS_NAME.fullmatch(name)
     return (found[1], int(found[2])) if found else (name, None)
+
+
+_VERSION_NAME = re.compile(r"(.+)_et([A-Za-z0-9][A-Za-z0-9.-]{0,40})")
+
+
+def version_name(name: str, label: str) -> str:
+    """Return what an experiment is called that stands beside others which differ in nothing but their ExecuTorch."""
+    return f"{name}_et{label}"
+
+
+def without_version(name: str, runner: RunnerRecord) -> tuple[str, str]:
+    """Return the name before `version_name`, and the label in it; '' if the runner's ExecuTorch is not called so."""
+    found = _VERSION_NAME.fullmatch(name)
+    if not found or not (runner.executorch_path or found[2] == runner.executorch):
+        return name, ""
+    return found[1], found[2]
 
 
 def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:

@@ -7,7 +7,7 @@ from model_profiling.base.elf import Library, read_library
 from model_profiling.upstream.libraries import THREADPOOL, file_of, installed_library
 from model_profiling.upstream.reliance import PROVEN, Reliance, why_not
 
-TABLE_SYMBOL = "cpuinfo_isa"
+TABLE_SYMBOL, INITIALIZE_SYMBOL = "cpuinfo_isa", "cpuinfo_initialize"
 # How large the table is: a cpuinfo that has another size has another layout.
 _TABLE_BYTES = {"aarch64": 32, "x86_64": 85}
 OFFSETS: dict[str, dict[str, int]] = {

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from model_profiling.base.elf import Library, read_library
+from model_profiling.base.elf import MACHINES, Library, read_library
 from model_profiling.upstream.libraries import BACKEND, file_of, installed_library
 from model_profiling.upstream.reliance import PROVEN, NotCheckable, Reliance, why_not
 
@@ -11,7 +11,8 @@ KERNEL_PREFIX = "kai_run_"
 MATRIX_KERNEL = "kai_run_matmul"
 # XNNPACK's own entry into a delegate, which ExecuTorch calls in the same way.
 INVOKE = "xnn_invoke_runtime"
-_AARCH64 = 183
+# What a library exports that has XNNPACK in it.
+INITIALIZE_XNNPACK = "xnn_initialize"
 _NO_KERNELS = f"{file_of(BACKEND)} calls no {KERNEL_PREFIX}* function in a way that can be seen"
 
 
@@ -29,7 +30,7 @@ def trace_problem(libraries: Path) -> str:
 
 def _check_calls() -> str:
     backend = installed_library(BACKEND)
-    if backend.machine != _AARCH64:
+    if backend.machine != MACHINES["aarch64"]:
         raise NotCheckable("the backend for this machine has no KleidiAI kernels; checked when one for Arm is used")
     return "" if traceable_kernels(backend) else _NO_KERNELS
 

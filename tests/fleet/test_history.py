@@ -389,6 +389,34 @@ def test_a_step_is_a_candidate_until_the_programs_are_compared(
     assert "a candidate" in text and "regression: 5" not in text
 
 
+def test_a_step_at_another_executorch_is_named_by_it(
+    here: Path, forge: Forge, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number, factor in enumerate(noisy(40, 20, 30.0)):
+        home = forge.run(here / f"r{number}", number, factor)
+        manifest = json.loads((home / "manifest.json").read_text())
+        for record in manifest["experiments"].values():
+            own = {"executorch_content": "3f2a91c0" * 8} if number >= 30 else {}
+            record["runner"] = {**record["runner"], "executorch": "1.5.0" if number < 20 else "1.5.1", **own}
+        (home / "manifest.json").write_text(json.dumps(manifest))
+    for entry in asked(capsys, "regressions"):
+        assert "slower since ExecuTorch 1.5.1 with the same program" in entry["step"]["sentence"]
+        assert entry["step"]["executorch"] == ["1.5.0", "1.5.1"]
+        assert "ExecuTorch was 1.5.0, then 1.5.1" in entry["step"]["differences"]
+    (first, *_) = asked(capsys, "trend", "toy_cnn")["series"]
+    changes = [
+        place
+        for place in range(1, 40)
+        if first["points"][place]["executorch"] != first["points"][place - 1]["executorch"]
+    ]
+    assert changes == [20, 30] and first["points"][30]["executorch"] == "1.5.1 (own build 3f2a91c0)"
+    assert main(["history", "trend", "toy_cnn"]) == 0
+    text = capsys.readouterr().out
+    assert "ExecuTorch 1.5.1 from here on, 1.5.0 before" in text
+    assert "ExecuTorch 1.5.1 (own build 3f2a91c0) from here on, 1.5.1 before" in text
+    assert asked(capsys, "list")[0]["executorch"] == ["1.5.1 (own build 3f2a91c0)"]
+
+
 def test_the_same_program_is_never_a_regression(here: Path, forge: Forge, capsys: pytest.CaptureFixture[str]) -> None:
     """What was recorded of the machine and differs is named."""
     for number, factor in enumerate(noisy(40, 20, 30.0)):

@@ -82,6 +82,9 @@ def test_paths_stay_inside_the_workspace(tmp_path: Path) -> None:
             assert "outside the workspace" in await refused("compare", before=path, after=path)
             assert "outside the workspace" in await refused("run", model=f"{path}/a.pte")
             assert "outside the workspace" in await refused("run", model="net.pte", output_root=path)
+            for tool in ("run", "profile"):
+                assert "outside the workspace" in await refused(tool, model="net.pte", executorch=["1.5.0", path])
+            assert "outside the workspace" in await refused("compare", before="net.pte", executorch=["1.5.0", path])
             assert "outside the workspace" in await refused("kernels", model="net.pte", output_root=path)
             assert "outside the workspace" in await refused("export", model=f"{path}/net.py:Net")
             assert "outside the workspace" in await refused("export", model="toy_cnn", outdir=path)

@@ -157,7 +157,7 @@ def test_the_record_has_exactly_what_the_loader_loads(model: Path, libraries: Pa
     from model_profiling.platforms.operator_libraries import libraries_for
 
     platform = LocalPlatform()
-    record = platform.runner(None, model)
+    record = platform.runner(None, model=model)
     operators = [f"--operator_library={path}" for path in libraries_for(platform.build, model)]
     flags = [f"--model_path={TINY}", "--num_executions=1", *operators]
     loaded = really_loaded([record.path, *flags])

@@ -21,9 +21,9 @@ from model_profiling.base.files import read_json
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.runner import features
-from model_profiling.runner.build import TARGETS, host_target
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import fetched_sdk
+from model_profiling.runner.targets import TARGETS, host_target
 from model_profiling.store.run_directory import RunDirectory
 from model_profiling.upstream.cpuinfo import OFFSETS
 from sme2_kit import Run

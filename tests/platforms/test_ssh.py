@@ -24,6 +24,7 @@ from model_profiling.runner.build import build_runner
 from model_profiling.store.run_directory import Conditions, RunDirectory
 from tests.conftest import needs
 from tests.helpers.adb_lab import Finished, short, write_config
+from tests.helpers.prefixes import prefix, slow_prefix
 from tests.helpers.ssh_lab import PLAIN, SshLab, caching_in, foreign_system, mounted, processes, until
 
 Toy = Callable[[str], Path]
@@ -105,6 +106,20 @@ def test_kernels_comparisons_and_start_up_work_over_ssh(lab: SshLab, board: str,
     assert done.code == 0, done.stderr
     (pair,) = json.loads(done.stdout)
     assert pair["latency"]["ratio"] > 0 and pair["startup"] is not None
+
+
+@pytest.mark.wide
+def test_builds_of_executorch_are_compared_over_ssh_each_with_all_its_libraries(
+    lab: SshLab, board: str, toy: Toy, tmp_path: Path
+) -> None:
+    good, slow = prefix(tmp_path / "good"), slow_prefix(tmp_path / "slow", delay_ns=300_000)
+    words = ("--runs", 12, "--launches", 6, "--startup-launches", 2, "--json")
+    done = lab.kit(board, "compare", toy("fp32"), "--executorch", good, "--executorch", slow, *words)
+    assert done.code == 0, done.stderr
+    (pair,) = json.loads(done.stdout)
+    assert pair["outputs"]["max_abs_error"] == 0
+    (runtime,) = (change for change in pair["profile"]["categories"] if change["name"] == "Runtime")
+    assert runtime["ratio"] < 0.5, "the library in front of the thread pool was not used there"
 
 
 def test_the_choice_of_a_platform_is_checked_in_one_place() -> None:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from model_profiling.base.errors import SetupError
-from model_profiling.runner.build import TARGETS, ZIG, build_runner, host_target
+from model_profiling.runner.build import build_runner
 from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.protocol import Exit
 from model_profiling.runner.sdk import PYTHON_TAG
+from model_profiling.runner.targets import TARGETS, ZIG, host_target
 from tests.conftest import needs, needs_hardware
 from tests.helpers.llm_programs import cosine, eager, stored, tokens
 from tests.runner.test_runner import Toy, call, event

@@ -22,10 +22,11 @@ from model_profiling.pipeline.phase_experiments import random_tokens
 from model_profiling.platforms.bundle import small_bundle
 from model_profiling.runner import build as building
 from model_profiling.runner import sdk as sdks
-from model_profiling.runner.build import build_runner, host_compiler, host_target
+from model_profiling.runner.build import build_runner, host_compiler
 from model_profiling.runner.custom_operators import operator_libraries
 from model_profiling.runner.kernel_trace import build_shim, preload_environment
 from model_profiling.runner.sdk import fetched_sdk
+from model_profiling.runner.targets import host_target
 from model_profiling.upstream.libraries import LINKED
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers.file_faults import FAULTS
@@ -178,7 +179,7 @@ def test_another_source_compiler_python_or_wheel_has_an_entry_of_its_own(
     with monkeypatch.context() as patch:
         sdk = sdks.installed_sdk()
         other = sdks.Sdk(sdk.version, sdk.root, "built again, with the same version")
-        patch.setattr(building, "installed_sdk", lambda: other)
+        patch.setattr(building, "sdk_for", lambda *_: other)
         another()
     assert len(set(homes)) == len(homes) == 6
     assert build_runner().path == homes[0] and capsys.readouterr().err == ""

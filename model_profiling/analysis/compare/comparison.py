@@ -4,6 +4,8 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
@@ -13,6 +15,7 @@ from model_profiling.analysis.timing.intervals import Interval, mean_reach, part
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.profile import RUNTIME, Instance, Part, Profile, Where
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
+from model_profiling.store.run_directory import RunnerRecord
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 TOUCHED = 1.1
@@ -80,7 +83,8 @@ class ProfileComparison(msgspec.Struct, frozen=True):
 
 class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):
     """One pair of `compare --json`: the latency of the two, where their time goes, and the metrics of each; start-up
-    and peak memory where both sides have them."""
+    and peak memory where both sides have them. Of one program under two ExecuTorch versions also whether its outputs
+    are the same (None: none were kept), its kernels, and the runner of each."""
 
     latency: Comparison
     profile: ProfileComparison
@@ -89,6 +93,9 @@ class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="k
     startup: StartupComparison | None = None
     memory: MemoryComparison | None = None
     schema: int = 1
+    outputs: Agreement | None = None
+    kernels: KernelComparison | None = None
+    runners: list[RunnerRecord] = []
 
 
 def compare_profiles(

@@ -7,6 +7,7 @@ import msgspec
 
 from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.compare.comparison import ProfileComparison
+from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.movement.movement import DataMovement, data_movement
@@ -64,6 +65,8 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     timing: Timing = "measured"
     # The operators of each curve of `metrics.scaling`, as far as they were traced.
     operator_scaling: list[CurveOperators] = []
+    # Traced pairs that ran with different versions of ExecuTorch: which operators call other kernels.
+    kernel_comparisons: list[KernelComparison] = []
     schema: int = SCHEMA
     sources: str | msgspec.UnsetType = msgspec.UNSET
 

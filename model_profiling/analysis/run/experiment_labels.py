@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from model_profiling.base.units import counted
 from model_profiling.runner.features import ALIASES, TABLES, feature_label
-from model_profiling.store.run_directory import ExperimentRecord, Manifest, without_threads
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, without_threads, without_version
 
 _SWITCHES = {feature.name for table in TABLES.values() for feature in table}
 _SPELLINGS = {alias: name for aliases in ALIASES.values() for alias, name in aliases.items()}
@@ -33,6 +33,10 @@ def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     if record.phase is not None and name.endswith(f"_{record.phase.in_names}"):
         label = _label(name.removesuffix(f"_{record.phase.in_names}"), record, platform)
         return label and with_detail(label, record.phase.label)
+    before, version = without_version(name, record.runner)
+    if version:
+        label = _label(before, record, platform)
+        return label and with_detail(label, f"ExecuTorch {version}")
     matched = _NAME.fullmatch(name.removeprefix(f"{platform}_"))
     feature = matched and (_switch(matched[1]) or _switch(matched[0].rpartition("_")[0]))
     if not matched or not feature:
@@ -60,6 +64,12 @@ def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
         return []
     off, on = (set(records[name].disable_features) for name in (before, after))
     return sorted(off - on) if off > on else []
+
+
+def other_executorch(manifest: Manifest, before: str, after: str) -> bool:
+    """Return whether two experiments are known to have run with different versions or builds of ExecuTorch."""
+    names = [manifest.experiments[name].runner.executorch_name for name in (before, after)]
+    return all(names) and names[0] != names[1]
 
 
 def replace_names(text: str, labels: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ from model_profiling.base.units import counted
 from model_profiling.runner.features import feature_label
 from model_profiling.store import artifacts
 from model_profiling.store.derived import fingerprint
-from model_profiling.store.run_directory import Manifest, RunDirectory, Turn
+from model_profiling.store.run_directory import Manifest, RunDirectory, Turn, without_threads, without_version
 
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
@@ -186,10 +186,13 @@ class RunData:
         return self.label(before), self.label(after)
 
     def _details(self, experiment: str) -> str:
-        """Return what to add where experiments have different phases or numbers of threads."""
+        """Return what to add where experiments have different phases, versions of ExecuTorch or numbers of threads."""
         records = self.manifest.experiments
         record = records[experiment]
         details = [record.phase.label] if record.phase is not None else []
+        if len({each.runner.executorch_name for each in records.values()}) > 1:
+            version = without_version(without_threads(experiment)[0], record.runner)[1]
+            details.append(f"ExecuTorch {version or record.runner.executorch_name}")
         if len({each.threads for each in records.values()}) > 1:
             details.append(counted(record.threads, "thread"))
         return f" ({', '.join(details)})" if details else ""

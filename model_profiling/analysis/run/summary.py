@@ -4,7 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.compare.comparison import ProfileComparison, compare_profiles
+from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence, operator_scaling
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph, why_unreadable
@@ -22,7 +23,7 @@ from model_profiling.analysis.run.dumps import (
     describe,
     longest_profile,
 )
-from model_profiling.analysis.run.experiment_labels import switched_features
+from model_profiling.analysis.run.experiment_labels import other_executorch, switched_features
 from model_profiling.analysis.sme2.coverage import coverage
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
@@ -74,10 +75,7 @@ def analyse_run(
         for name, (_, profile, _) in loaded.items()
     }
     pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
-    comparisons = [
-        compare_profiles(sides[b], sides[a], manifest.experiments[b].session == manifest.experiments[a].session)
-        for b, a in pairs
-    ]
+    comparisons = [_compared(manifest, sides[before], sides[after]) for before, after in pairs]
     compared = {comparison.after: comparison for comparison in comparisons}
     operators = _operator_scaling(metrics.scaling, manifest, {name: sides[name] for name in timed})
     experiments = {
@@ -119,8 +117,29 @@ def analyse_run(
         ],
         timing=manifest.timing,
         operator_scaling=operators,
+        kernel_comparisons=_kernel_comparisons(manifest, experiments),
     )
     return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+
+
+def _compared(
+    manifest: Manifest, before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown]
+) -> ProfileComparison:
+    one, other = (manifest.experiments[side[0]] for side in (before, after))
+    found = compare_profiles(before, after, one.session == other.session)
+    # With another ExecuTorch nothing was switched on that could leave an operator as it was.
+    return msgspec.structs.replace(found, untouched=[]) if other_executorch(manifest, one.name, other.name) else found
+
+
+def _kernel_comparisons(manifest: Manifest, experiments: dict[str, ExperimentAnalysis]) -> list[KernelComparison]:
+    """Return which operators call other kernels with another ExecuTorch, of the pairs whose kernels were traced."""
+    return [
+        compare_kernels((before, experiments[before].kernels), (after, experiments[after].kernels))
+        for before, after in manifest.compare_pairs
+        if {before, after} <= experiments.keys()
+        and other_executorch(manifest, before, after)
+        and all(manifest.experiments[name].mode == "trace" for name in (before, after))
+    ]
 
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
@@ -145,7 +164,10 @@ def _depths(
     found = []
     for other, breakdown in breakdowns.items():
         its = manifest.experiments[other]
-        alike, mine = ((r.threads, r.disable_features, r.method, r.phase_kind) for r in (its, record))
+        facts = (
+            (r.threads, r.disable_features, r.method, r.phase_kind, r.runner.executorch_name) for r in (its, record)
+        )
+        alike, mine = facts
         if alike == mine and its.phase is not None:
             kinds = layer_kinds(breakdown, graphs[other])
             attention = kinds.get("attention", 0.0) + kinds.get("cache", 0.0)

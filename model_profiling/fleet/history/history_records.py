@@ -28,6 +28,8 @@ class HistoryRun(msgspec.Struct, frozen=True):
     sha256: str
     median_ms: dict[str, float]
     problem: str = ""
+    # Versions of ExecuTorch that ran it, those that are known.
+    executorch: list[str] = []
 
 
 class Point(msgspec.Struct, frozen=True):
@@ -45,6 +47,8 @@ class Point(msgspec.Struct, frozen=True):
     sha256: str
     path: str
     report: str = ""
+    # The version of ExecuTorch that ran it; '' if it is not known.
+    executorch: str = ""
 
 
 class MeasurementRow(msgspec.Struct, frozen=True):
@@ -77,6 +81,7 @@ class MeasurementRow(msgspec.Struct, frozen=True):
     status: str
     model_sha256: str
     path: str
+    executorch: str = ""
 
 
 class TopOperator(msgspec.Struct, frozen=True):

@@ -128,7 +128,8 @@ class RunHistory:
     def _listed(self, run: IndexedRun, medians: dict[str, float]) -> HistoryRun:
         path = relative_path(self._here, run.path)
         kind = "earlier" if self._found[run.path].earlier else "latest"
-        return _made(HistoryRun, run, path=path, kind=kind, revision=run.code, median_ms=medians)
+        versions = sorted({each.executorch for each in run.measurements} - {""})
+        return _made(HistoryRun, run, path=path, kind=kind, revision=run.code, median_ms=medians, executorch=versions)
 
     def series(self) -> "list[Series]":
         """Return measured latency over time, one series for all that may be compared; those with most runs first."""

@@ -13,7 +13,7 @@ from model_profiling.export.options import DECIDING
 from model_profiling.fleet.history.run_search import FoundRun
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
 from model_profiling.store.labels import Revision
-from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase
+from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase, executorch_name
 
 _MOST_BYTES = 256 << 20
 # No file needs more.
@@ -47,6 +47,11 @@ class _Model(_Struct, frozen=True, gc=False):
     export: _Export | None = None  # type: ignore[valid-type]
 
 
+class _Runner(_Struct, frozen=True, gc=False):
+    executorch: str = ""
+    executorch_content: str = ""
+
+
 class _Experiment(_Struct, frozen=True, gc=False):
     status: str
     mode: str
@@ -57,6 +62,7 @@ class _Experiment(_Struct, frozen=True, gc=False):
     phase: Phase | None = None
     partial: str = ""
     session: str = ""
+    runner: _Runner = _Runner()
 
 
 class _Manifest(_Struct, frozen=True, gc=False):
@@ -148,6 +154,8 @@ class HistoryMeasurement(msgspec.Struct, frozen=True, gc=False, array_like=True)
     coverage_unknown: str
     # A JSON list of [operator, category, ms].
     operators: bytes
+    # The version of ExecuTorch that ran it; '' if it is not known.
+    executorch: str = ""
 
 
 class HistoryRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -310,6 +318,7 @@ def _measurement(
         _percent(coverage),
         coverage.unknown if coverage is not None else "",
         msgspec.json.encode(operators),
+        executorch_name(record.runner.executorch, record.runner.executorch_content),
     )
 
 

@@ -1,5 +1,6 @@
 """Steps of a series, and what is known of each: a regression is what comparing the programs side by side confirms."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ def _step(series: Series, change: ChangePoint, kept: KeptPrograms) -> Step:
     before, after = series.points[last], series.points[first]
     comparison = kept.comparison(series, before.sha256, after.sha256)
     state = _state(before, after, comparison, change.percent, kept)
-    differences = _differences(before, after) if state in ("same program", "refuted") else []
+    versions = (before.executorch, after.executorch) if before.executorch and after.executorch else None
+    differences = _differences(before, after, versions) if state in ("same program", "refuted") else []
     return Step(
         change.index,
         series.points[change.index].created,
@@ -51,17 +53,34 @@ def _step(series: Series, change: ChangePoint, kept: KeptPrograms) -> Step:
         before.path,
         after.path,
         (before.revision.commit, after.revision.commit),
-        _sentence(change, state, comparison, differences),
+        _sentence(change, state, comparison, differences, _since(versions)),
         differences,
         comparison,
+        versions,
     )
 
 
 def _sides(points: Sequence[Point], index: int) -> tuple[int, int]:
-    """Return the points on both sides of a step: where the program changed, if it did so at the step or next to it."""
+    """Return the points on both sides of a step: where the program changed, or else the ExecuTorch that ran it, if one
+    did so at the step or next to it."""
     near = sorted(range(max(1, index - _NEAR), min(len(points) - 1, index + _NEAR) + 1), key=lambda i: abs(i - index))
-    changed = next((i for i in near if points[i - 1].sha256 != points[i].sha256), index)
+    programs = [i for i in near if points[i - 1].sha256 != points[i].sha256]
+    versions = [i for i in near if i in version_changes(points)]
+    changed = next(iter([*programs, *versions]), index)
     return changed - 1, changed
+
+
+def version_changes(points: Sequence[Point]) -> dict[int, str]:
+    """Return the points that ran with another ExecuTorch than the one before, where both are known, in words."""
+    return {
+        place: f"ExecuTorch {after.executorch} from here on, {before.executorch} before"
+        for place, (before, after) in enumerate(itertools.pairwise(points), 1)
+        if before.executorch and after.executorch and before.executorch != after.executorch
+    }
+
+
+def _since(versions: tuple[str, str] | None) -> str:
+    return f" since ExecuTorch {versions[1]}" if versions is not None and versions[0] != versions[1] else ""
 
 
 def _state(
@@ -77,9 +96,13 @@ def _state(
 
 
 def _sentence(
-    change: ChangePoint, state: StepState, comparison: ProgramComparison | None, differences: Sequence[str]
+    change: ChangePoint,
+    state: StepState,
+    comparison: ProgramComparison | None,
+    differences: Sequence[str],
+    since: str,
 ) -> str:
-    what = f"{abs(change.percent):.1f} % {'slower' if change.percent > 0 else 'faster'}"
+    what = f"{abs(change.percent):.1f} % {'slower' if change.percent > 0 else 'faster'}{since}"
     kind = "regression" if change.percent > 0 else "improvement"
     match state:
         case "confirmed":
@@ -90,7 +113,8 @@ def _sentence(
             return f"{what}, but not the program: side by side the two programs show no such difference{also}"
         case "same program":
             why = f": {'; '.join(differences)}" if differences else ", and nothing that was recorded changed"
-            return f"{what} with the same program: the machine or its environment changed{why}"
+            cause = "ExecuTorch or the machine" if since else "the machine or its environment"
+            return f"{what} with the same program: {cause} changed{why}"
         case "program not kept":
             return f"{what}: a candidate that cannot be confirmed, because a program was not kept"
         case _:
@@ -98,15 +122,17 @@ def _sentence(
             return f"{what}: a candidate, {tried}"
 
 
-def _differences(before: Point, after: Point) -> list[str]:
-    """Return what the manifests of two runs say differently of machine, kit and labels."""
+def _differences(before: Point, after: Point, versions: tuple[str, str] | None) -> list[str]:
+    """Return what the manifests of two runs say differently of ExecuTorch, machine, kit and labels."""
     one, other = (_manifest(point.path) for point in (before, after))
     if one is None or other is None:
         return []
-    sides = [
+    sides: list[dict[str, Any]] = [
         {"kit": side.kit_version, **side.environment, **{f"label {key}": value for key, value in side.labels.items()}}
         for side in (one, other)
     ]
+    for side, version in zip(sides, versions or (), strict=False):
+        side["ExecuTorch"] = version
     return [
         f"{key} was {_shown(sides[0].get(key))}, then {_shown(sides[1].get(key))}"
         for key in sorted({*sides[0], *sides[1]} - {*_RESTLESS})

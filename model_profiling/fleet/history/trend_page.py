@@ -6,6 +6,7 @@ from pathlib import Path
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.fleet.history.history_records import Point
+from model_profiling.fleet.history.steps import version_changes
 from model_profiling.fleet.history.trends import Series, Step, Trend
 from model_profiling.report import html, markdown
 from model_profiling.report.blocks import (
@@ -92,7 +93,8 @@ def _words(point: Point) -> str:
     revision = point.revision
     commit = f", commit {revision.commit[:12]}{' with changes' if revision.dirty else ''}" if revision.commit else ""
     branch = f" on {revision.branch}" if revision.branch else ""
-    return f"{point.created[:16]}, {point.label}: {shown_ms(point.median_ms)}{commit}{branch}"
+    version = f", ExecuTorch {point.executorch}" if point.executorch else ""
+    return f"{point.created[:16]}, {point.label}: {shown_ms(point.median_ms)}{commit}{branch}{version}"
 
 
 def _leads_to(point: Point, home: Path) -> str:
@@ -157,9 +159,11 @@ def _section(series: Series, number: int, home: Path) -> Section:
         Paragraph(f"{series.device} ({series.platform}); latency from {series.latency_source}."),
         Picture(key(number), f"Median latency of each run of {series.title}, with its spread, and steps in it"),
     ]
-    if series.steps:
-        blocks.append(Bullets([f"{step.created[:16]}: {step.sentence}." for step in series.steps]))
-    elif len(series.points) < 10:
+    said = [(step.created[:16], step.sentence) for step in series.steps]
+    said += [(series.points[place].created[:16], words) for place, words in version_changes(series.points).items()]
+    if said:
+        blocks.append(Bullets([f"{when}: {sentence}." for when, sentence in sorted(said)]))
+    if not series.steps and len(series.points) < 10:
         blocks.append(Paragraph("Step detection needs 10 runs, 5 on each side."))
     blocks.append(_runs(series, number, home))
     return Section(key(number), series.title, blocks)
@@ -181,8 +185,9 @@ def _runs(series: Series, number: int, home: Path) -> Table:
                 Number(shown_ms(point.median_ms), point.median_ms, page),
                 Number(shown_ms(point.spread_ms), point.spread_ms),
                 point.sha256[:12],
+                point.executorch or "not known",
                 said,
             )
         )
-    columns = ("made (UTC)", "label", "commit", "branch", "median", "spread (MAD)", "program", "labels")
+    columns = ("made (UTC)", "label", "commit", "branch", "median", "spread (MAD)", "program", "ExecuTorch", "labels")
     return Table(f"runs_{number + 1}", columns, rows, short=10, sortable=True)

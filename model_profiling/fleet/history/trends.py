@@ -68,6 +68,8 @@ class Step(msgspec.Struct, frozen=True):
     sentence: str
     differences: list[str] = []
     comparison: ProgramComparison | None = None
+    # The versions of ExecuTorch on both sides, if both are known.
+    executorch: tuple[str, str] | None = None
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -114,7 +114,9 @@ class RemotePlatform:
         self._remove_pushed = remove_pushed
         self._note = on_note
         self._connected: RemoteMachine | None = None
-        self._built: tuple[Build, Bundle] | None = None
+        # By the path of the runner: there is one for each ExecuTorch that is asked for.
+        self._builds: dict[str, Build] = {}
+        self._bundles: dict[str, Bundle] = {}
         self._load = 0.0
 
     def probe(self) -> Capabilities:
@@ -122,9 +124,10 @@ class RemotePlatform:
         proof = f"/proc/cpuinfo of {at.device.title}"
         return Capabilities(at.facts.arch, at.facts.features, proof, at.facts.environment, at.facts.boot_id)
 
-    def runner(self, runner_path: str | None, model: Path | None = None) -> RunnerRecord:
+    def runner(self, runner_path: str | None, executorch: str | None = None, model: Path | None = None) -> RunnerRecord:
         if runner_path is None:
-            build = build_runner(self._device().facts.target)
+            build = build_runner(self._device().facts.target, executorch=executorch)
+            self._builds[str(build.path)] = build
             operators = {path.name: kept_sha256(path) for path in operators_for(build, model)}
             return kit_record(build, {**self._device().libraries(build), **operators})
         path = Path(runner_path).resolve()
@@ -145,10 +148,10 @@ class RemotePlatform:
         variables, preload = {}, None
         # A user's own runner has the kernels and the operators that it has.
         if request.kernel_trace is not None and request.runner.target and not self.trace_note:
-            preload = at.store.file(build_shim(self._build()[0]))
+            preload = at.store.file(build_shim(self._build(request)))
             variables = {TRACE_VARIABLE: f"{home}/kernels"}
             fetch.append((f"{home}/kernels", request.kernel_trace))
-        needed = libraries_for(self._build()[0], request.model) if request.runner.target else ()
+        needed = libraries_for(self._build(request), request.model) if request.runner.target else ()
         libraries = [at.store.file(path) for path in needed]
         tokens = at.store.file(request.reading.tokens) if request.reading is not None else None
         flags = paced_flags(request, LaunchFiles(model, inputs, etdump, output, tokens, libraries))
@@ -220,17 +223,20 @@ class RemotePlatform:
             self.trace_note = no_trace_note(facts.target)
         return self._connected
 
-    def _build(self) -> tuple[Build, Bundle]:
-        if self._built is None:
-            build = build_runner(self._device().facts.target)
-            self._built = (build, self._device().bundle(build))
-        return self._built
+    def _build(self, request: LaunchRequest) -> Build:
+        path = request.runner.path
+        if path not in self._builds:
+            self._builds[path] = build_runner(self._device().facts.target)
+        return self._builds[path]
 
     def _bundle(self, request: LaunchRequest) -> Bundle:
         # Only the kit's own runner has a target; a user's needs no compiler here.
-        if request.runner.target:
-            return self._build()[1]
-        return own_bundle(Path(request.runner.path))
+        path = request.runner.path
+        if not request.runner.target:
+            return own_bundle(Path(path))
+        if path not in self._bundles:
+            self._bundles[path] = self._device().bundle(self._build(request))
+        return self._bundles[path]
 
     def _start(
         self, request: LaunchRequest, bundle: Bundle, variables: dict[str, str], preload: str | None

@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.comparison import ProfileComparison
-from model_profiling.analysis.run.experiment_labels import switched_features
+from model_profiling.analysis.run.experiment_labels import other_executorch, switched_features
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
@@ -14,7 +14,7 @@ from model_profiling.report.blocks import AdviceBlock, KeyFigure
 from model_profiling.report.content.reproduce import rerun_command
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.content.source_lines import file_line, source
-from model_profiling.report.words import factor, forecast_sentence, gain_text
+from model_profiling.report.words import comparison_sentence, factor, forecast_sentence, gain_text, kernels_sentence
 from model_profiling.runner.features import feature_label, meaning
 
 MOST_ACTIONS = 3
@@ -180,17 +180,21 @@ def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
 def shifts(run: RunView) -> list[str]:
     """Return what dominated before and what does now; and what is predicted, if anything is."""
     if not run.measured:
-        return [
+        covered = [
             f"{run.label(name)}: {experiment.coverage.headline}."
             for name, experiment in run.summary.experiments.items()
             if experiment.coverage is not None
         ]
+        return [*covered, *(f"{run.labelled(kernels_sentence(each))}." for each in run.summary.kernel_comparisons)]
     metrics = run.summary.metrics
     # All numbers of threads are compared in a section of their own.
     later = metrics.comparisons[1:] if metrics is not None else []
     said = run.first_of_phases if run.phases else []
     others = [c for c in later if not run.repeats(c.before, c.after) and c.after not in said]
-    found = [_in_phase(run, c.after, c.shift.sentence) for c in _of_phases(run, run.summary.comparisons)]
+    releases = [c for c in run.metrics.comparisons if other_executorch(run.manifest, c.before, c.after)]
+    others = [c for c in others if c not in releases]
+    found = [f"{run.labelled(comparison_sentence(c, busy=False))}." for c in releases]
+    found += [_in_phase(run, c.after, c.shift.sentence) for c in _of_phases(run, run.summary.comparisons)]
     for compared in others[:_MOST_SHIFTS]:
         before, after = run.sides(compared.before, compared.after)
         value, note = factor(compared)

@@ -120,7 +120,8 @@ def _runner(record: ExperimentRecord) -> str:
         runner.kind,
         runner.target,
         runner.compiler,
-        f"ExecuTorch {runner.executorch}" if runner.executorch else "",
+        f"ExecuTorch {runner.executorch_name}" if runner.executorch else "",
+        f"from {runner.executorch_path}" if runner.executorch_path else "",
     )
     return ", ".join(part for part in parts if part)
 

@@ -4,6 +4,7 @@ from model_profiling.analysis.compare.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.process.memory import Memory
 from model_profiling.analysis.process.program_memory import ProgramMemory
 from model_profiling.analysis.process.startup import MedianTime, Startup
+from model_profiling.analysis.run.experiment_labels import other_executorch
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
@@ -177,6 +178,11 @@ def lines(run: RunView) -> list[tuple[str, str]]:
         if measured.memory is not None:
             found.append(("memory", f"{run.label(name)}: {_memory_line(measured.memory, metrics.program)}"))
         found += [("start-up", run.labelled(startup_sentence(c, busy=False))) for c in metrics.startup_comparisons[:1]]
+        found += [
+            ("memory", run.labelled(memory_sentence(c)))
+            for c in metrics.memory_comparisons[:1]
+            if other_executorch(run.manifest, c.before, c.after)
+        ]
     return found
 
 

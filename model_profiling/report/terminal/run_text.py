@@ -21,6 +21,7 @@ from model_profiling.report.words import (
     counted_name,
     gain_text,
     growth_sentence,
+    kernels_sentence,
     located_name,
     merge_sentences,
     unique_labels,
@@ -100,6 +101,7 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
     best = detailed_experiments(run)
     for name, coverage in covered.items():
         lines += [*coverage_lines(run.label(name), coverage, detail=name in best), *([""] if name in best else [])]
+    lines += [f"  {wrapped(run.labelled(kernels_sentence(each)))}" for each in summary.kernel_comparisons]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
     return [*lines, _files(run.path, style)]
 

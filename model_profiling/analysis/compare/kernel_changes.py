@@ -1,0 +1,60 @@
+"""Which operators of one program call other kernels under another ExecuTorch, as two kernel traces tell."""
+
+from collections import Counter
+
+import msgspec
+
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, OperatorKernels
+
+
+class KernelChange(msgspec.Struct, frozen=True):
+    """An operator with other kernels, by their names; a side on which it called none, or is not there, has none."""
+
+    operator: str
+    instruction: int
+    before: list[str]
+    after: list[str]
+
+
+class KernelComparison(msgspec.Struct, frozen=True):
+    """The operators of two experiments that call other kernels, of so many; `unknown` says why nobody can tell."""
+
+    before: str
+    after: str
+    operators: int | None
+    changed: list[KernelChange]
+    unknown: str = ""
+
+
+def compare_kernels(
+    before: tuple[str, KernelEvidence | None], after: tuple[str, KernelEvidence | None], no_trace: str = ""
+) -> KernelComparison:
+    """Compare two traces operator by operator; `no_trace` says why there is none where one is missing."""
+    (one, old), (other, new) = before, after
+    why = no_trace or "there is no kernel trace"
+    unknown = why if old is None or new is None else old.unknown or new.unknown
+    if unknown or old is None or new is None:
+        return KernelComparison(one, other, None, [], unknown)
+    sides = _by_place(old), _by_place(new)
+    places = list(dict.fromkeys([*sides[0], *sides[1]]))
+    changed = []
+    for place in places:
+        was, now = (side.get(place) for side in sides)
+        kernels = [sorted({call.kernel for call in each.kernels}) if each else [] for each in (was, now)]
+        either = now or was
+        assert either is not None
+        if kernels[0] != kernels[1]:
+            changed.append(KernelChange(either.name, either.instruction, *kernels))
+    return KernelComparison(one, other, len(places), changed)
+
+
+def _by_place(evidence: KernelEvidence) -> dict[tuple[object, ...], OperatorKernels]:
+    """Return operators by where they are: the n-th of a kind within an instruction, whatever dtype it runs in."""
+    seen: Counter[tuple[object, ...]] = Counter()
+    found: dict[tuple[object, ...], OperatorKernels] = {}
+    for operator in evidence.operators:
+        base = (operator.execution, operator.instruction, operator.name.split(" (")[0])
+        seen[base] += 1
+        place = (*base, seen[base])
+        found[place] = operator
+    return found
