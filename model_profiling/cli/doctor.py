@@ -50,9 +50,7 @@ def _reliances_as_text(states: "list[RelianceState]") -> str:
             lines.append(f"       {each.state}: {each.reason}")
         lines.append(f"       {'now' if each.state == 'fails' else 'otherwise'}: {each.instead}")
     failing = sum(each.state == "fails" for each in states)
-    end = (
-        f"{failing} of {len(states)} fail: the kit goes on without them" if failing else f"none of {len(states)} fails"
-    )
+    end = f"{failing} of {len(states)} fail: the kit works without them" if failing else f"none of {len(states)} fails"
     return "\n".join([*lines, end]) + "\n"
 
 
