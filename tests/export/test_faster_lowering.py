@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("executorch.exir")
 
 import torch
+from model_profiling.export.lower.unchanged_graphs import skip_unchanged_graphs
 from torch.fx import GraphModule, symbolic_trace
 
 from model_profiling.export.lower import lowering
-from model_profiling.export.lower.faster_lowering import faster_lowering
-from model_profiling.export.lower.unchanged_graphs import skip_unchanged_graphs
+from model_profiling.upstream.faster_lowering import faster_lowering
 from tests.helpers import kernel_networks
 
 
