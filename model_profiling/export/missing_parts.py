@@ -6,16 +6,15 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.request import ExportRequest
 from model_profiling.upstream import captured_graphs, emission, faster_lowering, xnnpack_partitioner, xnnpack_passes
-from model_profiling.upstream.reliance import Reliance, require, why_not
+from model_profiling.upstream.reliance import Reliance, holds, require, why_not
 from model_profiling.upstream.xnnpack_quantizer import PATTERNS
 
 
 def missing_parts(request: ExportRequest) -> list[str]:
     """Return one line for everything that an export relies on and that is not there, with what happened instead."""
     reasons = [why_not(each) for each in _relied_on(request)]
-    if not faster_lowering.switched_off():
-        reasons.insert(0, faster_lowering.stock_reason())
-    return list(dict.fromkeys(filter(None, reasons)))
+    stock = "" if faster_lowering.switched_off() else faster_lowering.stock_reason()
+    return [*([f"{stock}: {faster_lowering.STOCK_WAY}"] if stock else []), *filter(None, reasons)]
 
 
 def require_for_numerics(request: ExportRequest) -> None:
@@ -37,5 +36,5 @@ def _relied_on(request: ExportRequest) -> Iterator[Reliance]:
         yield PATTERNS
     if request.backend == "xnnpack":
         yield from xnnpack_partitioner.RELIANCES
-        if LAYOUT in request.rewrites:
+        if LAYOUT in request.rewrites and holds(captured_graphs.OPERATORS):
             yield xnnpack_passes.LAYOUT_LOWERING

@@ -21,8 +21,8 @@ from model_profiling.upstream.reliance import (
     PROVEN_TORCH,
     Reliance,
     changed_source,
+    check_reliance,
     unproven_version,
-    why_not,
 )
 
 # Set to anything but 0, it has models lowered as ExecuTorch does it by itself.
@@ -43,6 +43,7 @@ _WORK = {
     "torch.fx.traceback:NodeSource.__init__": "99395e7f40a4",
     "torch._ops:OperatorBase.py_impl": "8173bd205b78",
     "torch._export.utils:_materialize_cpp_cia_ops": "51472f6b4e2c",
+    "torch._export.utils:_is_preservable_cia_op": "00d78e92c3d6",
     "torch._export.utils:_collect_all_valid_cia_ops_for_namespace": "c26d5cd61983",
     "torch.export.exported_program:ExportedProgram.run_decompositions": "c74cbc17d387",
 }
@@ -73,7 +74,8 @@ def stock_reason() -> str:
     """Return why models are lowered in the stock way; '' if they are not."""
     if switched_off():
         return f"{STOCK_VARIABLE} is set"
-    return why_not(REPEATED_WORK) or why_not(UNCHANGED_GRAPHS) or _replaced_since()
+    failing = (check_reliance(each) for each in RELIANCES)
+    return next((each.reason for each in failing if each.state == "fails"), "") or _replaced_since()
 
 
 def switched_off() -> bool:
@@ -124,7 +126,7 @@ def _check(names: Mapping[str, str]) -> str:
 
 
 _HOW = "the versions, and the source of each function that is replaced or relied on"
-_STOCK = "models are lowered in the stock way, which takes longer and gives the same program"
+STOCK_WAY = "models are lowered in the stock way, which takes longer and gives the same program"
 REPEATED_WORK = Reliance(
     "faster-lowering",
     "torch",
@@ -133,7 +135,7 @@ REPEATED_WORK = Reliance(
     PROVEN_BOTH,
     _HOW,
     lambda: _check(_WORK),
-    _STOCK,
+    STOCK_WAY,
 )
 UNCHANGED_GRAPHS = Reliance(
     "unchanged-graphs",
@@ -143,6 +145,6 @@ UNCHANGED_GRAPHS = Reliance(
     PROVEN_BOTH,
     _HOW,
     lambda: _check(_GRAPHS),
-    _STOCK,
+    STOCK_WAY,
 )
 RELIANCES = (REPEATED_WORK, UNCHANGED_GRAPHS)

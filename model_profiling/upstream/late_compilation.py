@@ -5,10 +5,10 @@ in a thousand is called. Here `recompile` notes that it is to be done; the first
 any thread and long after the block: a call, `forward`, `code`, `str`, pickling, the PythonCode that `recompile`
 returned. The code is that of the graph at that moment: who changes a graph calls `recompile`, as torch asks for.
 
-Only plain graph modules are treated so. Subclasses, which may have a `recompile` or a `forward` of their own, are
-compiled at once.
+A subclass with a `recompile`, a `forward` or a way of pickling of its own is compiled at once.
 """
 
+import functools
 import threading
 import weakref
 from collections.abc import Callable, Iterator
@@ -27,6 +27,10 @@ _AT_FIRST = {"_code": "", "_lineno_map": None, "_prologue_start": 0}
 # What reads them from the module's dictionary.
 _PICKLING = ("__reduce__", "__reduce_package__", "__getstate__")
 _LATER = "_compiled_later"
+_OVERRIDES = (
+    *(*_AT_FIRST, *_PICKLING, "recompile", "forward", "code", "graph", "__call__", "_wrapped_call", "__reduce_ex__"),
+    *("_recompile_submodules", "__getattribute__", "__getattr__", "__setattr__", "__delattr__", "__str__"),
+)
 _compiling = threading.RLock()
 
 
@@ -36,12 +40,19 @@ def compiled_when_used(block: Block) -> Iterator[Replacement]:
 
     def recompile(module: GraphModule) -> PythonCode:
         # Every graph module has a class of its own, whose base is the class that it was made from.
-        if get_ident() != block.thread or type(module).__mro__[1] is not GraphModule:
+        if get_ident() != block.thread or not _is_plain(type(module).__mro__[1]):
             return stock(module)
         _put_off(module, stock)
         return _LateCode(module, stock)
 
     yield Replacement(GraphModule, "recompile", recompile)
+
+
+@functools.cache
+def _is_plain(base: type) -> bool:
+    """Return whether a class and all up to GraphModule leave to it what is done late here."""
+    own = base.__mro__[: base.__mro__.index(GraphModule)]
+    return not any(name in vars(each) for each in own for name in _OVERRIDES)
 
 
 def _put_off(module: Any, stock: Recompile) -> None:

@@ -35,10 +35,10 @@ def _copied(source: Any, memo: dict[int, Any]) -> Any:
 def registered_quickly(block: Block) -> Iterator[Replacement]:
     """Skip work in each decomposition, which lists PyTorch's composite operators and registers kernels for all.
 
-    They are listed again only if a namespace has others, looked up only if others are registered, and a kernel is
-    registered without making a type for its signature.
+    They are looked up in C++ once, listed again only if a namespace has others, and asked first what few of them are;
+    a kernel is registered without making a type for its signature.
     """
-    register, look_up = OperatorBase.py_impl, utils._materialize_cpp_cia_ops
+    register, look_up, belongs = OperatorBase.py_impl, utils._materialize_cpp_cia_ops, utils._is_preservable_cia_op
     collect: Callable[[Any], set[Any]] = utils._collect_all_valid_cia_ops_for_namespace
     key_type = torch._C.DispatchKey
     # Composite operators by namespace and the names in it.
@@ -74,13 +74,20 @@ def registered_quickly(block: Block) -> Iterator[Replacement]:
         if get_ident() != block.thread:
             look_up()
             return
-        registered = [torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd")]
-        if looked_up != registered:
+        if not looked_up:
             look_up()
-            looked_up[:] = registered
+            looked_up.append(True)
+
+    def composite_first(operator: Any) -> Any:
+        if get_ident() != block.thread:
+            return belongs(operator)
+        # Those that the dispatcher does not know cannot be asked.
+        known = torch._C._dispatch_has_kernel(operator.name())
+        return known and utils._is_cia_op(operator) and utils._check_valid_to_preserve(operator)
 
     yield Replacement(OperatorBase, "py_impl", py_impl)
     yield Replacement(utils, "_materialize_cpp_cia_ops", looked_up_once)
+    yield Replacement(utils, "_is_preservable_cia_op", composite_first)
     yield Replacement(utils, "_collect_all_valid_cia_ops_for_namespace", collected)
 
 
