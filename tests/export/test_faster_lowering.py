@@ -13,7 +13,6 @@ from torch.fx import GraphModule, symbolic_trace
 
 from model_profiling.export.lower import lowering
 from model_profiling.upstream.faster_lowering import faster_lowering
-from tests.helpers import kernel_networks
 
 
 def changed(module: GraphModule) -> None:
@@ -75,22 +74,11 @@ def of_any_length() -> Any:
     return torch.export.export(network.eval(), (torch.ones(1, 6, 4),), dynamic_shapes=(length,))
 
 
-def quantized() -> Any:
-    torch.manual_seed(0)
-    image = torch.randn(1, 3, 6, 6)
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
-    )
-    captured = torch.export.export(network.eval(), (image,)).module()
-    return torch.export.export(kernel_networks._quantized(captured, image), (image,))
-
-
 @pytest.mark.parametrize(
     ("captured", "backend", "delegation"),
     [
         pytest.param(parts, "xnnpack", "whole", marks=pytest.mark.wide),
         (of_any_length, "portable", "whole"),
-        pytest.param(quantized, "xnnpack", "whole", marks=pytest.mark.wide),
     ],
 )
 def test_the_program_is_what_executorch_makes_by_itself(

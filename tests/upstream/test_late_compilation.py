@@ -30,7 +30,7 @@ class Named(GraphModule):  # type: ignore[misc]
     """A subclass as somebody may have: it leaves all to its base."""
 
 
-class WithOwnForward(GraphModule):  # type: ignore[misc]
+class WithOwnRecompile(GraphModule):  # type: ignore[misc]
     """A subclass that looks at what it has compiled."""
 
     def recompile(self) -> Any:
@@ -39,7 +39,7 @@ class WithOwnForward(GraphModule):  # type: ignore[misc]
         return code
 
 
-KINDS: dict[str, type] = {"plain": GraphModule, "subclass": Named, "own recompile": WithOwnForward}
+KINDS: dict[str, type] = {"plain": GraphModule, "subclass": Named, "own recompile": WithOwnRecompile}
 STEPS = ("add", "relu", "neg", "weight", "layer", "graph", "pair")
 
 
