@@ -29,6 +29,8 @@ from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models import registered_models
 from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.upstream.faster_lowering import switched_off
+from model_profiling.upstream.reliance import FAILS_VARIABLE
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
@@ -148,6 +150,9 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "inputs": " ".join(map(str, request.options.inputs)),
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
         "candidates": request.candidates,
+        # The versions and the kit's own code decide the rest of how it is lowered, and what it goes without.
+        "stock lowering": switched_off(),
+        "switched off": os.environ.get(FAILS_VARIABLE, ""),
     }
     # A folder enters by what is in it.
     for row in DECIDING:

@@ -25,6 +25,7 @@ from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, shorten_source
 from model_profiling.export.lower.lowering import LoweredProgram
 from model_profiling.export.lower.needless_transposes import needless_lines
+from model_profiling.export.missing_parts import missing_parts
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.dtype_cost import remark
 from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
@@ -123,13 +124,18 @@ def _record(
         stage_seconds=dict(seconds),
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         reference="eager PyTorch, fp32",
-        warnings=prepared.warnings + remark(prepared.cost, request.dtype, prepared.model.weights),
+        warnings=[
+            *missing_parts(request),
+            *prepared.warnings,
+            *remark(prepared.cost, request.dtype, prepared.model.weights),
+        ],
         dtype_cost=prepared.cost,
         rewrites=_with_lowering(prepared.rewrites, program, staged, request),
         candidates=prepared.candidates,
         request=request.record(prepared.model.origin),
         sequence=sequence.record(staged) if sequence is not None else None,
         calibration=prepared.calibration,
+        lowering=lowered.way,
         **request.recorded("export"),
     )
 

@@ -9,7 +9,6 @@ import gc
 import random
 import threading
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import torch
@@ -27,17 +26,6 @@ def host_untouched(seed: int) -> Iterator[None]:
         # A caller in inference mode makes tensors that torch.export cannot trace.
         with torch.inference_mode(False):
             yield
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
-    """Have `value` in place of an attribute of a class or module while the block runs."""
-    stock = getattr(owner, name)
-    setattr(owner, name, value)
-    try:
-        yield
-    finally:
-        setattr(owner, name, stock)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from model_profiling.base.errors import InputError
 from model_profiling.export.exporter import export_loaded
@@ -19,6 +18,7 @@ from model_profiling.export.stages import Announce
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import snake_case
 from model_profiling.models.own_copy import own_copy, own_inputs
+from model_profiling.upstream.captured_graphs import leaves
 
 _INPUTS = "Give a tensor, a tuple of positional inputs, or a dict of keyword inputs, as the module is called with."
 
@@ -101,11 +101,11 @@ def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         positional = tuple(example_inputs)
     else:
         raise InputError(f"example inputs cannot be a {type(example_inputs).__name__}", _INPUTS)
-    leaves = pytree.tree_leaves((positional, keywords))
-    arrays = [type(leaf).__name__ for leaf in leaves if hasattr(leaf, "__array__") and not torch.is_tensor(leaf)]
+    given = leaves((positional, keywords))
+    arrays = [type(leaf).__name__ for leaf in given if hasattr(leaf, "__array__") and not torch.is_tensor(leaf)]
     if arrays:
         raise InputError(f"an example input is a {arrays[0]} and not a tensor", "Convert it with torch.as_tensor.")
-    _on_cpu([("one", leaf) for leaf in leaves if isinstance(leaf, torch.Tensor)], "of the example inputs,")
+    _on_cpu([("one", leaf) for leaf in given if isinstance(leaf, torch.Tensor)], "of the example inputs,")
     return positional, keywords
 
 

@@ -4,15 +4,15 @@ import copy
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from model_profiling.base.errors import InputError
+from model_profiling.upstream.captured_graphs import mapped
 
 
 def own_copy(module: torch.nn.Module) -> torch.nn.Module:
     """Copy a module with its weights, hooks and all else that it holds."""
     # Computed tensors (a weight that old-style weight_norm made) refuse to be copied: their values are copied instead.
-    held = [value for part in module.modules() for value in (*vars(part).values(), *part._buffers.values())]
+    held = [value for part in module.modules() for value in (*vars(part).values(), *part.buffers(recurse=False))]
     computed = [value for value in held if isinstance(value, torch.Tensor) and not value.is_leaf]
     try:
         return copy.deepcopy(module, {id(tensor): tensor.detach().clone() for tensor in computed})
@@ -26,4 +26,4 @@ def own_copy(module: torch.nn.Module) -> torch.nn.Module:
 
 def own_inputs(value: Any) -> Any:
     """Return nested inputs with tensors of their own: a model may write into what it is given."""
-    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+    return mapped(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)

@@ -13,8 +13,8 @@ def restored_state(module: torch.nn.Module, only: Collection[str] | None = None)
     held = [
         (part, name, buffer, buffer.clone())
         for path, part in module.named_modules()
-        for name, buffer in part._buffers.items()
-        if buffer is not None and (only is None or (f"{path}.{name}" if path else name) in only)
+        for name, buffer in part.named_buffers(recurse=False, remove_duplicate=False)
+        if (only is None or (f"{path}.{name}" if path else name) in only)
     ]
     try:
         yield
@@ -23,7 +23,7 @@ def restored_state(module: torch.nn.Module, only: Collection[str] | None = None)
             for part, name, buffer, values in held:
                 # A model may write into its buffer or put another tensor in its place.
                 buffer.copy_(values)
-                part._buffers[name] = buffer
+                setattr(part, name, buffer)
 
 
 def changed_buffers(

@@ -11,6 +11,7 @@ import torch
 
 from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
+from model_profiling.upstream.example_models import llama_transformer, with_llama_operators
 
 CONTEXT = 2048
 SAMPLE_TOKENS = 128
@@ -51,12 +52,10 @@ class TransformerModel(EagerModelBase):
             raise InputError(f"there is no sdpa {sdpa!r}", "Use custom or plain.")
 
     def get_eager_model(self) -> torch.nn.Module:
-        from executorch.examples.models.llama.llama_transformer import construct_transformer
-
-        model = construct_transformer(self._arguments())
+        model: torch.nn.Module = llama_transformer(self._arguments())
         _initialise(model)
         if self.sdpa == "custom":
-            model = _with_custom_operators(model)
+            model = with_llama_operators(model)
         return model.eval()
 
     def get_example_inputs(self) -> tuple[Any, ...]:
@@ -67,29 +66,27 @@ class TransformerModel(EagerModelBase):
         # One less than the context, as in export_llm: torch.export finds no shape for the full one.
         return ({1: torch.export.Dim("tokens", max=self.context - 1)}, {"input_pos": {0: 1}})
 
-    def _arguments(self) -> Any:
-        from executorch.examples.models.llama.model_args import ModelArgs
-
+    def _arguments(self) -> dict[str, Any]:
         sizes = self.sizes
-        return ModelArgs(
-            dim=sizes.dim,
-            hidden_dim=sizes.hidden_dim,
-            n_layers=self.layers,
-            n_heads=sizes.n_heads,
-            n_kv_heads=sizes.n_kv_heads,
-            head_dim=sizes.head_dim,
-            vocab_size=sizes.vocabulary,
-            norm_eps=sizes.norm_eps,
-            rope_theta=sizes.rope_theta,
-            use_hf_rope=sizes.qk_norm,
-            use_qk_norm=sizes.qk_norm,
-            qk_norm_before_rope=sizes.qk_norm,
-            max_seq_len=self.context,
-            max_context_len=self.context,
-            use_kv_cache=True,
-            use_sdpa_with_kv_cache_op=self.sdpa == "custom",
-            enable_dynamic_shape=True,
-        )
+        return {
+            "dim": sizes.dim,
+            "hidden_dim": sizes.hidden_dim,
+            "n_layers": self.layers,
+            "n_heads": sizes.n_heads,
+            "n_kv_heads": sizes.n_kv_heads,
+            "head_dim": sizes.head_dim,
+            "vocab_size": sizes.vocabulary,
+            "norm_eps": sizes.norm_eps,
+            "rope_theta": sizes.rope_theta,
+            "use_hf_rope": sizes.qk_norm,
+            "use_qk_norm": sizes.qk_norm,
+            "qk_norm_before_rope": sizes.qk_norm,
+            "max_seq_len": self.context,
+            "max_context_len": self.context,
+            "use_kv_cache": True,
+            "use_sdpa_with_kv_cache_op": self.sdpa == "custom",
+            "enable_dynamic_shape": True,
+        }
 
 
 def _initialise(model: torch.nn.Module) -> None:
@@ -102,14 +99,3 @@ def _initialise(model: torch.nn.Module) -> None:
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=INITIAL_SCALE)
     model.output.weight = model.tok_embeddings.weight
-
-
-def _with_custom_operators(model: torch.nn.Module) -> torch.nn.Module:
-    """Replace operators by ExecuTorch's own in the order of export_llm: attention first, then the cache."""
-    from executorch.examples.models.llama.source_transformation.custom_kv_cache import (
-        replace_kv_cache_with_custom_kv_cache,
-    )
-    from executorch.examples.models.llama.source_transformation.sdpa import replace_sdpa_with_custom_op
-
-    replaced: torch.nn.Module = replace_kv_cache_with_custom_kv_cache(replace_sdpa_with_custom_op(model))
-    return replaced

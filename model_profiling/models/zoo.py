@@ -7,18 +7,14 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-PACKAGE = "executorch.examples.models"
+from model_profiling.upstream.example_models import ZOO_PACKAGE as PACKAGE
+from model_profiling.upstream.example_models import zoo_table
 
 
 @functools.cache
 def zoo_models() -> dict[str, str]:
     """Map each of ExecuTorch's model names to `package.module:Class`; empty where executorch is not installed."""
-    try:
-        # Holds only a table: importing it brings in neither torch nor the models.
-        from executorch.examples.models import MODEL_NAME_TO_MODEL
-    except ImportError:
-        return {}
-    return {name: f"{PACKAGE}.{module}:{cls}" for name, (module, cls) in sorted(MODEL_NAME_TO_MODEL.items())}
+    return {name: f"{PACKAGE}.{module}:{cls}" for name, (module, cls) in sorted(zoo_table().items())}
 
 
 def missing_packages(name: str) -> list[str]:

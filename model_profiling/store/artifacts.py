@@ -237,6 +237,9 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calibration: CalibrationRecord | None = None
     # None: not executed after the export (--no-verify).
     verification: Verification | None = None
+    # How it was lowered: `faster`, or `stock: ` and why in ExecuTorch's own way, which gives the same program; '' if an
+    # earlier version of the kit exported it.
+    lowering: str = ""
 
     @property
     def channels_last(self) -> list[str]:

@@ -3,20 +3,34 @@
 import msgspec
 
 from model_profiling.upstream import (
+    captured_graphs,
     cpuinfo,
+    emission,
     etdump_schema,
     etrecord_contents,
     event_names,
+    example_models,
+    faster_lowering,
     kernel_calls,
     libraries,
     program_schema,
     ray_worker,
     torch_stubs,
+    xnnpack_partitioner,
+    xnnpack_passes,
+    xnnpack_quantizer,
     xnnpack_schema,
 )
 from model_profiling.upstream.reliance import Reliance, State, check_reliance
 
 ALL: tuple[Reliance, ...] = (
+    *faster_lowering.RELIANCES,
+    *captured_graphs.RELIANCES,
+    *xnnpack_quantizer.RELIANCES,
+    *xnnpack_partitioner.RELIANCES,
+    *xnnpack_passes.RELIANCES,
+    *emission.RELIANCES,
+    *example_models.RELIANCES,
     *program_schema.RELIANCES,
     *xnnpack_schema.RELIANCES,
     *etdump_schema.RELIANCES,

@@ -7,12 +7,15 @@ from typing import Any, Literal
 
 import msgspec
 
+from model_profiling.base.errors import SetupError
+
 # For tests: names of reliances, separated by commas, or `all` but the essential ones, whose checks are to fail.
 FAILS_VARIABLE = "SME2_KIT_UPSTREAM_FAILS"
 # With which releases the kit was tested as a whole.
 PROVEN_EXECUTORCH = ("1.5.0", "1.5.1")
 PROVEN_TORCH = ("2.13.0",)
 PROVEN = f"ExecuTorch {', '.join(PROVEN_EXECUTORCH)}"
+PROVEN_BOTH = f"{PROVEN}; torch {', '.join(PROVEN_TORCH)}"
 
 State = Literal["holds", "fails", "not checked"]
 
@@ -106,3 +109,9 @@ def changed_source(functions: Mapping[Any, tuple[str, ...]]) -> str:
         if source_digest(function) not in digests:
             return f"{function.__module__}.{function.__qualname__} is not the code that this was proven with"
     return ""
+
+
+def require(reliance: Reliance) -> None:
+    """Raise a SetupError if a reliance fails that there is no way without: `instead` says what cannot be done."""
+    if wrong := why_not(reliance):
+        raise SetupError(wrong, f"Install a version that it was proven with: {reliance.proven}.")

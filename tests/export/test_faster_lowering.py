@@ -12,9 +12,7 @@ import torch
 from torch.fx import GraphModule, symbolic_trace
 
 from model_profiling.export.lower import lowering
-from model_profiling.export.lower.faster_lowering import faster_lowering
-from model_profiling.export.lower.unchanged_graphs import skip_unchanged_graphs
-from tests.helpers import kernel_networks
+from model_profiling.upstream.faster_lowering import faster_lowering
 
 
 def changed(module: GraphModule) -> None:
@@ -76,22 +74,11 @@ def of_any_length() -> Any:
     return torch.export.export(network.eval(), (torch.ones(1, 6, 4),), dynamic_shapes=(length,))
 
 
-def quantized() -> Any:
-    torch.manual_seed(0)
-    image = torch.randn(1, 3, 6, 6)
-    network = torch.nn.Sequential(
-        torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.ReLU(), torch.nn.Flatten()
-    )
-    captured = torch.export.export(network.eval(), (image,)).module()
-    return torch.export.export(kernel_networks._quantized(captured, image), (image,))
-
-
 @pytest.mark.parametrize(
     ("captured", "backend", "delegation"),
     [
         pytest.param(parts, "xnnpack", "whole", marks=pytest.mark.wide),
         (of_any_length, "portable", "whole"),
-        pytest.param(quantized, "xnnpack", "whole", marks=pytest.mark.wide),
     ],
 )
 def test_the_program_is_what_executorch_makes_by_itself(
@@ -131,7 +118,7 @@ def test_a_graph_that_a_pass_changed_is_traced_and_verified_again() -> None:
 
     seen: list[GraphModule] = []
     edge = to_edge(torch.export.export(Sum(), (torch.ones(2, 3),))).exported_program()
-    with skip_unchanged_graphs():
+    with faster_lowering():
         made = XNNPACKPassManager(edge, [Nothing, Nothing, Nothing, Smaller, Nothing, Nothing]).transform()
         # The first trace may rename what it finds; the second finds what it left.
         assert [one is seen[1] for one in seen] == [False, True, True, False, False]

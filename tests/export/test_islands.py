@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from model_profiling.export.check.in_process import run_program, verify
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.lower.faster_lowering import faster_lowering
 from model_profiling.export.rewrites import apply, matches
+from model_profiling.upstream.faster_lowering import faster_lowering
 
 functional = torch.nn.functional
 attend = functional.scaled_dot_product_attention

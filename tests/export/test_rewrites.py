@@ -13,12 +13,12 @@ import torch
 
 from model_profiling.base.rewrites import REWRITES
 from model_profiling.cli.export import prepare_parser
-from model_profiling.export.lower.faster_lowering import faster_lowering
 from model_profiling.export.lower.lowering import lower
 from model_profiling.export.rewrites import apply, matches
 from model_profiling.formats import pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.toy_cnn.model import ToyCNN
+from model_profiling.upstream.faster_lowering import faster_lowering
 from tests.conftest import kit
 
 Forward = Callable[[Any, Any], Any]

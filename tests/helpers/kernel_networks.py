@@ -153,7 +153,7 @@ def program(name: str, dtype: str) -> bytes:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    from model_profiling.export.lower.faster_lowering import faster_lowering
+    from model_profiling.upstream.faster_lowering import faster_lowering
 
     torch.manual_seed(1)
     network, image = networks()[name].eval(), torch.randn(1, 8, 12, 12)

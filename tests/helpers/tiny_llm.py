@@ -95,8 +95,8 @@ def two_methods(model: TinyLlm, path: Path, seed: int = 0, shared: bool = True) 
     from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
     from executorch.exir.passes import MemoryPlanningPass
 
-    from model_profiling.export.lower.faster_lowering import faster_lowering
     from model_profiling.export.lower.lowering import capture
+    from model_profiling.upstream.faster_lowering import faster_lowering
 
     module = built(model, seed)
     single = called_with(torch.zeros(1, 1, dtype=torch.int64), 0, model.positions)

@@ -54,7 +54,7 @@ def program() -> bytes:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
     from executorch.exir import to_edge_transform_and_lower
 
-    from model_profiling.export.lower.faster_lowering import faster_lowering
+    from model_profiling.upstream.faster_lowering import faster_lowering
 
     torch.manual_seed(3)
     model, x = Linears().eval().requires_grad_(False), (torch.randn(9, 64),)

@@ -14,7 +14,6 @@ from torch import nn
 
 from model_profiling.base.errors import InputError
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.lower.faster_lowering import faster_lowering
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import default_config
 from model_profiling.pipeline.pipeline import Pipeline
@@ -23,6 +22,7 @@ from model_profiling.platforms.choosing import chosen
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.content import headline
 from model_profiling.store.run_directory import ModelRecord
+from model_profiling.upstream.faster_lowering import faster_lowering
 from sme2_kit import open_run
 from tests.conftest import kit
 from tests.helpers.llm_programs import stored

@@ -11,6 +11,8 @@ from model_profiling.base.errors import KitError
 from model_profiling.formats import etrecord, pte
 from model_profiling.formats.pte.dataflow import DataFlow
 from model_profiling.store.artifacts import ExportPaths
+from model_profiling.upstream.emission import ETRECORD
+from model_profiling.upstream.reliance import why_not
 
 UNLINKED = "operators are not linked to PyTorch lines"
 
@@ -65,6 +67,8 @@ def read_sources(model: Path) -> Sources:
     paths = ExportPaths(model)
     if not files.is_file(paths.etrecord):
         return Sources(model, None, {}, f"no ETRecord next to {model.name}: {UNLINKED}")
+    if unknown := why_not(ETRECORD):
+        return Sources(model, None, {}, unknown)
     try:
         record = etrecord.read(paths.etrecord)
         mismatch = etrecord.matches(record, model)

@@ -58,7 +58,8 @@ class MoveGroup(msgspec.Struct, frozen=True):
 class LayoutReasons(msgspec.Struct, frozen=True):
     """`transposes` and `copies` that a program does. `note` says why they are not known, if so.
 
-    `removable` is how many of the transposes `--rewrite layout` is predicted to remove, None if it was done already.
+    `removable` is how many of the transposes `--rewrite layout` is predicted to remove, None if it was done already
+    or cannot be predicted.
     """
 
     transposes: list[MoveGroup]

@@ -12,6 +12,8 @@ from model_profiling.export.prepare.preparation import Prepared, do_rewrites
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.formats.pte.dataflow import DataFlow
+from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.reliance import holds
 
 # Lowering takes some milliseconds for each operator: what rewrites would give is looked at for so many in all.
 MOST_NODES = 2000
@@ -23,7 +25,7 @@ def with_candidates(prepared: Prepared, request: ExportRequest, program: Any) ->
     A rewrite whose graph cannot be lowered finds nothing. Of large graphs not all are looked at: each takes as long as
     lowering the model itself.
     """
-    flow = _comparable(prepared, request, program)
+    flow = _comparable(prepared, request, program) if holds(OPERATORS) else None
     found = {name: places for name in prepared.pending if (places := (prepared.rewrites or {}).get(name))}
     if flow is not None and LAYOUT in prepared.pending and LAYOUT not in request.rewrites and needless_transposes(flow):
         found.setdefault(LAYOUT, [])

@@ -1,8 +1,6 @@
 """What XNNPACK took, what it left to the portable kernels, and why."""
 
 import contextlib
-import functools
-import logging
 import operator
 import re
 from collections.abc import Collection, Iterator
@@ -17,13 +15,15 @@ from model_profiling.export.prepare.samples import dtype_name
 from model_profiling.formats.etrecord.source import frame
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
+from model_profiling.upstream.reliance import holds
+from model_profiling.upstream.xnnpack_partitioner import REASONS, listening, supported_operators
 
 # What XNNPACK computes in, outside of quantized operators.
 _FLOATS = {"float32", "float16"}
 _SIZES = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float)
 # The namespaces of PyTorch's and ExecuTorch's general operators; all others belong to somebody's own kernels.
 _GENERAL = ("aten", "quantized_decomposed", "dim_order_ops", "prims", "prim", "executorch_prim", "torchao")
-PARTITIONER_LOGGER = "executorch.backends.xnnpack.partition"
+UNKNOWN_REASON = "reason unknown: this version of ExecuTorch does not tell it"
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
@@ -36,20 +36,6 @@ class LoweredNode(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shapes: list[list[int | str]]
     dtypes: list[str]
     source: str
-
-
-class Rejections(logging.Handler):
-    """Collects the partitioner's reasons, which it tells only to its debug log: node name to what it said."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.reasons: dict[str, str] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        # The message of such a record is the partitioner's WhyNoPartition object itself.
-        node, reason = getattr(record.msg, "node", None), getattr(record.msg, "reason", "")
-        if node is not None and reason:
-            self.reasons[node.name] = _with_dtype(node, str(reason))
 
 
 def _with_dtype(node: Any, reason: str) -> str:
@@ -73,19 +59,15 @@ def _with_dtype(node: Any, reason: str) -> str:
 
 
 @contextlib.contextmanager
-def rejections() -> Iterator[Rejections]:
-    """Listen to the partitioner while the block runs."""
-    logger, handler = logging.getLogger(PARTITIONER_LOGGER), Rejections()
-    level, propagate = logger.level, logger.propagate
-    logger.setLevel(logging.DEBUG)
-    logger.propagate = False
-    logger.addHandler(handler)
-    try:
-        yield handler
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
-        logger.propagate = propagate
+def rejections() -> Iterator[dict[str, str]]:
+    """Give what the partitioner says while the block runs: a node's name to why it is left out."""
+    reasons: dict[str, str] = {}
+
+    def hear(node: Any, reason: str) -> None:
+        reasons[node.name] = _with_dtype(node, reason)
+
+    with listening(hear) if holds(REASONS) else contextlib.nullcontext():
+        yield reasons
 
 
 def list_nodes(graph_module: torch.fx.GraphModule) -> list[LoweredNode]:
@@ -169,7 +151,7 @@ def summarise(nodes: list[LoweredNode], backend: str, reasons: dict[str, str]) -
     """Count both sides of the cut, and group what was left out by operator and reason."""
     portable = [node for node in nodes if node.delegate is None]
     delegates = {node.delegate for node in nodes if node.delegate is not None}
-    supported = supported_by_xnnpack() if backend == "xnnpack" else frozenset()
+    supported = supported_operators() if backend == "xnnpack" else frozenset()
     left_out: dict[tuple[str, str], list[str]] = {}
     for node in portable:
         left_out.setdefault((node.op, _reason(node, backend, supported, reasons)), []).append(node.source)
@@ -185,7 +167,7 @@ def summarise(nodes: list[LoweredNode], backend: str, reasons: dict[str, str]) -
     )
 
 
-def _reason(node: LoweredNode, backend: str, supported: frozenset[str], reasons: dict[str, str]) -> str:
+def _reason(node: LoweredNode, backend: str, supported: frozenset[str] | None, reasons: dict[str, str]) -> str:
     if backend != "xnnpack":
         return "exported without a delegate (--backend portable)"
     if not node.shapes:
@@ -194,17 +176,11 @@ def _reason(node: LoweredNode, backend: str, supported: frozenset[str], reasons:
         return "a custom operator with a kernel of its own, which no delegate takes: there is nothing to rewrite"
     if node.name in reasons:
         return reasons[node.name]
-    if _bare_name(node.op) not in supported:
+    if supported is not None and _bare_name(node.op) not in supported:
         return "XNNPACK's partitioner does not know this operator"
+    if supported is None or not holds(REASONS):
+        return UNKNOWN_REASON
     return "XNNPACK supports this operator, but not as it is used here (the partitioner gives no reason)"
-
-
-@functools.cache
-def supported_by_xnnpack() -> frozenset[str]:
-    """Return the operators that XNNPACK's partitioner knows, as `add.Tensor`."""
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-    return frozenset(XnnpackPartitioner().target_partitioner_configs)
 
 
 def _bare_name(op: str) -> str:

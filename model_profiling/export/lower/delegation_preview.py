@@ -20,6 +20,7 @@ from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lower.lowering import LoweredProgram
+from model_profiling.export.missing_parts import missing_parts
 from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
 from model_profiling.export.program_files import write_program
 from model_profiling.export.quiet import kept_off_terminal
@@ -32,6 +33,9 @@ from model_profiling.models.loading import load_model
 from model_profiling.platforms.operator_libraries import missing_operators
 from model_profiling.runner.build import build_runner
 from model_profiling.store.artifacts import Delegation, ExportPaths, UndelegatedOperator
+from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.reliance import holds
+from model_profiling.upstream.xnnpack_passes import LAYOUT_LOWERING
 
 
 @dataclass(frozen=True)
@@ -62,14 +66,14 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         with stages.stage("look for transposes and copies"), _written(program) as paths:
             layout = _explained(paths, request.io_layout)
             missing, no_runner = _missing(paths, lowered, announce)
-        if LAYOUT not in request.rewrites:
+        if LAYOUT not in request.rewrites and holds(OPERATORS) and holds(LAYOUT_LOWERING):
             with stages.stage("look what the rewrite layout would remove"):
                 # int4 changes the model itself, which is quantized then.
                 base = plain if dtype_of(request.dtype).quantized == "graph" else prepared
                 gone = _removed(layout.count, replace(base, rewrites=None), request)
                 places = unique(filter(None, (prepared.rewrites or {}).get(LAYOUT, [])))
                 layout = msgspec.structs.replace(layout, removable=gone, removable_at=places if gone else [])
-    found = lowered.nodes, lowered.delegation, lowered.reasons, layout, prepared.warnings
+    found = lowered.nodes, lowered.delegation, lowered.reasons, layout, [*missing_parts(request), *prepared.warnings]
     return DelegationPreview(*found, missing, no_runner)
 
 

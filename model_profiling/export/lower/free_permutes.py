@@ -6,21 +6,19 @@ operator to the next. `permute(0, 2, 3, 1)` of it is then the plain tensor of th
 """
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from executorch.backends.xnnpack import xnnpack_preprocess
-from executorch.backends.xnnpack._passes import ChannelsLastTaggedReshapePass, XNNPACKPassManager
+from executorch.backends.xnnpack._passes import ChannelsLastTaggedReshapePass
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant
 from executorch.backends.xnnpack.utils.utils import is_param_node
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 
-from model_profiling.export.host import replaced
 from model_profiling.export.lower.image_borders import TAG
 from model_profiling.export.lower.images import to_nchw, to_nhwc
+from model_profiling.upstream.xnnpack_passes import passes_replaced
 
 edge = ops.edge.aten
 _NHWC = ChannelsLastTaggedReshapePass.XNN_NHWC_NODE
@@ -86,19 +84,9 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
                 graph.erase_node(node)
 
 
-class _Passes(XNNPACKPassManager):  # type: ignore[misc]
-    def __init__(self, program: Any, passes: Any = None) -> None:
-        super().__init__(program, passes)
-        self.passes: list[Any] = [
-            FreePermutes if each is ChannelsLastTaggedReshapePass else each for each in self.passes
-        ]
-
-
-@contextlib.contextmanager
-def free_permutes() -> Iterator[None]:
-    """Make XNNPACK delegates in this block without transposes for permutes that move nothing."""
-    with replaced(xnnpack_preprocess, "XNNPACKPassManager", _Passes):
-        yield
+def free_permutes() -> contextlib.AbstractContextManager[None]:
+    """Make XNNPACK delegates in a block without transposes for permutes that move nothing."""
+    return passes_replaced({ChannelsLastTaggedReshapePass: FreePermutes})
 
 
 class ImagePartitioner(XnnpackPartitioner):  # type: ignore[misc]

@@ -8,11 +8,16 @@ import torch
 
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.lower.delegation import LoweredNode, list_nodes, rejections, summarise
-from model_profiling.export.lower.faster_lowering import faster_lowering
 from model_profiling.export.lower.llm_passes import has_llm_operators, remove_inverse_transposes
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
+from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.emission import initial_values_pass, register_quantized_kernels
+from model_profiling.upstream.faster_lowering import faster_lowering, lowering_way
+from model_profiling.upstream.reliance import holds
+from model_profiling.upstream.xnnpack_partitioner import leave_out as leaving_out
+from model_profiling.upstream.xnnpack_passes import LAYOUT_LOWERING
 
 
 @dataclass(frozen=True)
@@ -26,6 +31,8 @@ class LoweredProgram:
     reasons: dict[str, str]
     # Whether images keep their order somewhere, where ExecuTorch by itself would turn them.
     keeps_images: bool = False
+    # How it was lowered: `faster`, or `stock: ` and the reason.
+    way: str = ""
 
 
 def capture(
@@ -36,7 +43,8 @@ def capture(
         program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
     if has_llm_operators(program):
         remove_inverse_transposes(program)
-    runnable(program)
+    if holds(OPERATORS):
+        runnable(program)
     return program
 
 
@@ -52,19 +60,18 @@ def lower(
     `keep_layout`: permutes that move nothing cost nothing, and images are turned only where their order must change.
     `leave_out`: nodes, or all nodes of operators (`aten.add.Tensor`), that no delegate may have.
     """
-    # Registers the out variants of quantize and dequantize, for those that no delegate takes.
-    import executorch.kernels.quantized  # noqa: F401
     from executorch.exir import to_edge_transform_and_lower
 
-    keeps_images = False
-    with rejections() as rejected, faster_lowering():
-        if keep_layout and backend == "xnnpack":
+    register_quantized_kernels()
+    keeps_images, way = False, lowering_way()
+    with rejections() as reasons, faster_lowering():
+        if keep_layout and backend == "xnnpack" and holds(LAYOUT_LOWERING):
             edge, keeps_images = _lower_in_place(program, delegation == "per-op", leave_out)
         else:
             chosen = [xnnpack_partitioner(delegation == "per-op", leave_out)] if backend == "xnnpack" else None
             edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
     nodes = list_nodes(edge.exported_program().graph_module)
-    return LoweredProgram(edge, nodes, summarise(nodes, backend, rejected.reasons), rejected.reasons, keeps_images)
+    return LoweredProgram(edge, nodes, summarise(nodes, backend, reasons), reasons, keeps_images, way)
 
 
 def lowering_of(request: ExportRequest) -> dict[str, Any]:
@@ -82,11 +89,10 @@ def emit(lowered: LoweredProgram) -> Any:
     ExecuTorch takes what a program writes into to be zero at first; buffers that begin with other values are stored.
     """
     from executorch.exir import ExecutorchBackendConfig
-    from executorch.exir.passes.init_mutable_pass import InitializedMutableBufferPass
 
     names = _set_at_first(lowered.edge.exported_program())
     # torch.export's own default passes stay: this one comes after them.
-    passes = [InitializedMutableBufferPass(names)] if names else []
+    passes = [initial_values_pass(names)] if names else []
     with faster_lowering():
         return lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes))
 
@@ -105,23 +111,7 @@ def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
 def xnnpack_partitioner(per_op: bool = False, leave_out: Collection[str] = ()) -> Any:
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
-    return _leaving_out(XnnpackPartitioner(per_op_mode=per_op), leave_out)
-
-
-def _leaving_out(partitioner: Any, leave_out: Collection[str]) -> Any:
-    """Return the same partitioner, which takes none of these; an operator that it leaves out is decomposed as usual."""
-
-    def refusing(takes: Any) -> Any:
-        def check(node: torch.fx.Node, program: torch.export.ExportedProgram) -> bool:
-            # As the captured graph and the edge graph call it.
-            names = {node.name, str(node.target), getattr(node.target, "__name__", "")}
-            return names.isdisjoint(leave_out) and bool(takes(node, program))
-
-        return check
-
-    for config in partitioner.target_partitioner_configs.values() if leave_out else ():
-        config.check_constraints = refusing(config.check_constraints)
-    return partitioner
+    return leaving_out(XnnpackPartitioner(per_op_mode=per_op), leave_out)
 
 
 def _lower_in_place(
@@ -140,7 +130,7 @@ def _lower_in_place(
             Noted.modified |= result.modified
             return result
 
-    partitioner = _leaving_out(ImagePartitioner(per_op_mode=per_op), leave_out)
+    partitioner = leaving_out(ImagePartitioner(per_op_mode=per_op), leave_out)
     with free_permutes():
         edge = to_edge_transform_and_lower(
             program,

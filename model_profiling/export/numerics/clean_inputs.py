@@ -15,6 +15,7 @@ from model_profiling.export.numerics.taps import TappedLayer
 from model_profiling.export.prepare.kept_layers import nodes_in_changed_memory
 from model_profiling.export.prepare.samples import npy_bytes
 from model_profiling.export.rewrites.graph import is_mutable
+from model_profiling.upstream.captured_graphs import flat_inputs
 
 LARGEST_HALF = torch.finfo(torch.float16).max
 
@@ -119,7 +120,7 @@ class LayersApart:
 
 def _by_name(pair: GraphPair) -> dict[str, Any]:
     """Return what the program is called with, by the graph's names of its inputs."""
-    flat = pair.ours._graph_module_flat_inputs(*pair.our_call)
+    flat = flat_inputs(pair.ours, pair.our_call)
     places = [node for node in pair.ours.graph.nodes if node.op == "placeholder"]
     return {node.name: value for node, value in zip(places, flat, strict=True)}
 

@@ -11,6 +11,7 @@ from torch.export.graph_signature import InputKind
 from model_profiling.analysis.accuracy.numerics import Gap
 from model_profiling.base.npy import read_values
 from model_profiling.export.prepare.samples import Call
+from model_profiling.upstream.captured_graphs import flat_inputs
 
 # Takes a node's name and its value, and gives the value to go on with.
 Seen = Callable[[str, torch.Tensor], torch.Tensor]
@@ -31,7 +32,7 @@ class _Watched(torch.fx.Interpreter):  # type: ignore[misc]
 
 def execute(program: torch.export.ExportedProgram, call: Call, names: set[str], seen: Seen) -> list[torch.Tensor]:
     """Run a captured graph eagerly and return its outputs; the model's own buffers are left as they are."""
-    flat = program._graph_module_flat_inputs(*call)
+    flat = flat_inputs(program, call)
     kinds = [spec.kind for spec in program.graph_signature.input_specs]
     given = [
         value.clone() if kind != InputKind.PARAMETER and isinstance(value, torch.Tensor) else value

@@ -9,6 +9,7 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.host import host_untouched
+from model_profiling.export.missing_parts import require_for_numerics
 from model_profiling.export.numerics.compare_layers import compare_layers
 from model_profiling.export.numerics.eager_layers import eager_layers
 from model_profiling.export.numerics.graph_pair import Load
@@ -38,6 +39,7 @@ def measure_numerics(
 
     `trial`: export what would be recommended, too, and see what it gives.
     """
+    require_for_numerics(request)
     sides = sides_of(platform, request.dtype)
     inputs = sample_inputs(made.paths, made.record)
     with files.scratch_directory("sme2-kit-numerics-") as home:

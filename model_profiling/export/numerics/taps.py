@@ -16,6 +16,8 @@ from model_profiling.export.lower.delegation import node_line
 from model_profiling.export.lower.lowering import emit, lower
 from model_profiling.export.prepare.kept_layers import NORMS, follows
 from model_profiling.export.rewrites.graph import base, replace_uses
+from model_profiling.upstream.captured_graphs import origin
+from model_profiling.upstream.emission import strip_taps, tap
 
 # These move values and change none; a quantized concatenation may change the scale.
 _MOVES = frozenset(
@@ -108,23 +110,15 @@ def _after_folding(partner: torch.fx.Node | None, there: set[str]) -> torch.fx.N
     return partner
 
 
-def origin(node: torch.fx.Node) -> str:
-    """Return the name that a node had when the model was captured: quantization captures it again."""
-    steps = node.meta.get("from_node") or []
-    return str(steps[0].name) if steps else node.name
-
-
 def tapped_program(ours: torch.export.ExportedProgram, nodes: list[str], lowering: dict[str, Any]) -> bytes:
     """Return the .pte of a program that also hands out the values of these nodes, after its own outputs."""
-    from executorch.devtools.intermediate_output_tap import strip_taps_, tap_intermediate_outputs_
-
     wanted = set(nodes)
     program = copy.deepcopy(ours)
     _drop_what_does_nothing(program, wanted)
-    program, specs = tap_intermediate_outputs_(program, (lambda node: node.name in wanted, "FULL_TENSOR"))
-    assert [spec.node_name for spec in specs] == nodes
+    program, names = tap(program, wanted)
+    assert names == nodes
     lowered = lower(program, **lowering)
-    strip_taps_(lowered.edge)
+    strip_taps(lowered.edge)
     return bytes(emit(lowered).buffer)
 
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
 from model_profiling.export.prepare.samples import Call
 from model_profiling.store.artifacts import CalibrationRecord
+from model_profiling.upstream.captured_graphs import leaves, mapped, with_leaves
 
 _NOISY_RUNS = 4
 _NOISE = 0.05
@@ -29,22 +29,22 @@ def varied_calls(call: Call, seed: int) -> list[Call]:
     calibration on real data.
     """
     generator = torch.Generator().manual_seed(seed)
-    varied = [pytree.tree_map(lambda leaf: _vary(leaf, generator), call) for _ in range(_NOISY_RUNS)]
+    varied = [mapped(lambda leaf: _vary(leaf, generator), call) for _ in range(_NOISY_RUNS)]
     return [call, *varied]
 
 
 def calibration_calls(directory: Path, call: Call) -> Iterator[Call]:
     """Return what to call the model with, one after another; `call` are its example inputs."""
-    leaves, structure = pytree.tree_flatten(call)
-    places = [index for index, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    example = leaves(call)
+    places = [index for index, leaf in enumerate(example) if isinstance(leaf, torch.Tensor)]
     for sample in _samples(directory, len(places)):
-        wanted = [leaves[index] for index in places]
+        wanted = [example[index] for index in places]
         parts = [_batches(path, like, len(places) == 1) for path, like in zip(sample, wanted, strict=True)]
         for batch in zip(*parts, strict=True):
-            given = list(leaves)
+            given = list(example)
             for index, tensor in zip(places, batch, strict=True):
                 given[index] = tensor
-            yield pytree.tree_unflatten(given, structure)
+            yield with_leaves(call, given)
 
 
 def calibration_record(directory: Path, batches: int) -> CalibrationRecord:

@@ -23,6 +23,8 @@ from model_profiling.export.rewrites.graph import (
     rename_outputs,
     replace_uses,
 )
+from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.reliance import require
 
 Names = tuple[str, ...]
 
@@ -50,6 +52,9 @@ _CHECK = "_assert_tensor_metadata"
 
 def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
     """Return the operators that names mean, with what stands between them; a name that means none is refused."""
+    if not names:
+        return set()
+    require(OPERATORS)
     nodes = [node for node in graph.nodes if node.op == "call_function"]
     by_name = {name: {node for node in nodes if _is_meant(node, name)} for name in names}
     known = {path for node in nodes for path in _paths(node)} | {node.name for node in nodes}

@@ -21,6 +21,8 @@ from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, StepChange
+from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.reliance import holds
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,8 @@ def rewrite(
     program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared, names: list[str]
 ) -> Prepared:
     """Do those of the rewrites `names` that were asked for, and note where others would find something."""
+    if not holds(OPERATORS):
+        return prepared
     without = do_rewrites(program, request, names)
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])

@@ -5,7 +5,7 @@ output channel, and SME2 kernels.
 """
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 
@@ -15,6 +15,9 @@ from model_profiling.export.prepare.kept_layers import Names, is_kept, not_kept,
 from model_profiling.export.prepare.samples import Call
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
 from model_profiling.models.state import restored_state
+from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.reliance import holds
+from model_profiling.upstream.xnnpack_quantizer import quantizer
 
 Inputs = tuple[Any, ...]
 # Says of an operator whether it may be quantized.
@@ -78,25 +81,14 @@ def _keep_scales(module: torch.fx.GraphModule) -> None:
 
 
 def _pads_zeros(node: torch.fx.Node) -> bool:
+    if not holds(OPERATORS):
+        return False
     given = arguments(node)
     return given.get("mode", "constant") == "constant" and not given["value"]
 
 
 def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:
-    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-        XNNPACKQuantizer,
-        get_symmetric_quantization_config,
-    )
-
-    class TrainedQuantizer(XNNPACKQuantizer):  # type: ignore[misc]
-        """Leaves out the patterns of models in training, which take a quarter of an export to prepare."""
-
-        SUPPORTED_PATTERNS: ClassVar[list[Any]] = [
-            pattern
-            for pattern in XNNPACKQuantizer.SUPPORTED_PATTERNS
-            # XNNPACK has four bits for the weights of linear layers alone.
-            if not pattern.is_qat and (bits == 8 or pattern.name == "linear")
-        ]
+    from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import get_symmetric_quantization_config
 
     most = 2 ** (bits - 1) - 1
     # In eight bits symmetric weights leave -128 out; in four every value is needed.
@@ -104,7 +96,8 @@ def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:
     config = get_symmetric_quantization_config(
         is_per_channel=True, is_dynamic=is_dynamic, weight_qmin=least, weight_qmax=most
     )
-    return TrainedQuantizer().set_global(config).set_filter_function(allowed)
+    # XNNPACK has four bits for the weights of linear layers alone.
+    return quantizer(bits != 8, lambda node: node.target is torch.ops.aten.linear.default, allowed).set_global(config)
 
 
 def quantized_weights(module: torch.nn.Module, dtype: str, keep: Names = ()) -> torch.nn.Module:

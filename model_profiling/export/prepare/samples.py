@@ -5,12 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.utils._pytree as pytree
 
 from model_profiling.analysis.accuracy.agreement import Array
 from model_profiling.base.errors import RunError
 from model_profiling.formats.pte.program import TensorSpec
 from model_profiling.store.artifacts import TensorFile
+from model_profiling.upstream.captured_graphs import leaves, mapped
 
 # What a model is called with: positional and keyword inputs.
 Call = tuple[tuple[Any, ...], dict[str, Any]]
@@ -22,7 +22,7 @@ def as_dtype(value: Any, dtype: torch.dtype) -> Any:
     def convert(leaf: Any) -> Any:
         return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
 
-    return pytree.tree_map(convert, value)
+    return mapped(convert, value)
 
 
 def as_channels_last(value: Any) -> Any:
@@ -32,22 +32,22 @@ def as_channels_last(value: Any) -> Any:
         four = isinstance(leaf, torch.Tensor) and leaf.dim() == 4
         return leaf.contiguous(memory_format=torch.channels_last) if four else leaf
 
-    return pytree.tree_map(convert, value)
+    return mapped(convert, value)
 
 
 def copied(value: Any) -> Any:
     """Copy nested inputs with their tensors: a model may write into what it is given."""
-    return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+    return mapped(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, value)
 
 
 def tensors_of(value: Any) -> list[torch.Tensor]:
     """Flatten nested values to their tensors, in pytree order."""
-    return [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
 
 
 def other_leaves(value: Any) -> list[str]:
     """Name the types of the leaves that are no tensors, which a runner that passes tensors cannot pass."""
-    return [type(leaf).__name__ for leaf in pytree.tree_leaves(value) if not isinstance(leaf, torch.Tensor)]
+    return [type(leaf).__name__ for leaf in leaves(value) if not isinstance(leaf, torch.Tensor)]
 
 
 def arrays_of(tensors: list[torch.Tensor]) -> list[Array]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.utils._pytree as pytree
 
 from model_profiling.base.errors import KitError
 from model_profiling.export.prepare import samples
@@ -20,6 +19,7 @@ from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import changed_buffers, restored_state
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from model_profiling.store.artifacts import ExportPaths, SequenceRecord
+from model_profiling.upstream.captured_graphs import mapped
 
 LONGEST = 640
 # After a prefill of 128 tokens, and after 32 more.
@@ -126,7 +126,7 @@ class TokenModel:
         places = torch.arange(start, start + len(tokens)) if self.each else torch.tensor([start])
         ours = iter((tokens[None], places))
         call = (self.model.inputs, self.model.keyword_inputs)
-        return pytree.tree_map(lambda leaf: next(ours) if isinstance(leaf, torch.Tensor) else leaf, call)
+        return mapped(lambda leaf: next(ours) if isinstance(leaf, torch.Tensor) else leaf, call)
 
 
 def _answer(reader: TokenModel, tokens: torch.Tensor, index: int, answers: dict[int, torch.Tensor]) -> bool:

@@ -1,11 +1,10 @@
 """ExecuTorch's EfficientSAM, built as its own loader builds it but without downloading weights."""
 
 import torch
-from executorch.examples.models.efficient_sam.efficient_sam_core.efficient_sam import build_efficient_sam
-from executorch.examples.models.efficient_sam.model import EfficientSAM
 
 from model_profiling.base.errors import InputError
 from model_profiling.models.model_base import EagerModelBase
+from model_profiling.upstream.example_models import efficient_sam, efficient_sam_inputs
 
 BLOCKS = 12
 RESOLUTION = 1024
@@ -31,7 +30,7 @@ class EfficientSamModel(EagerModelBase):
 
     def get_eager_model(self) -> torch.nn.Module:
         # The numbers of build_efficient_sam_vitt().
-        model = build_efficient_sam(encoder_patch_embed_dim=192, encoder_num_heads=3)
+        model: torch.nn.Module = efficient_sam(encoder_patch_embed_dim=192, encoder_num_heads=3)
         encoder, side = model.image_encoder, self.resolution // PATCH
         encoder.blocks = encoder.blocks[: self.blocks]
         encoder.img_size, encoder.image_embedding_size = self.resolution, side
@@ -40,7 +39,7 @@ class EfficientSamModel(EagerModelBase):
         return model
 
     def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        image, *prompt = EfficientSAM().get_example_inputs()
+        image, *prompt = efficient_sam_inputs()
         if self.resolution != RESOLUTION:
             image = torch.randn(*image.shape[:2], self.resolution, self.resolution)
         return (image, *prompt)

@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.lower.delegation import supported_by_xnnpack
 from model_profiling.export.rewrites.layout.images import as_image, lift
 from model_profiling.export.rewrites.layout.order import common_cut, runs
 from model_profiling.export.rewrites.layout.rebuild import Rebuild
 from model_profiling.export.rewrites.layout.values import Value, fixed, image_of, value_of
+from model_profiling.upstream.xnnpack_partitioner import supported_operators
 
 aten = torch.ops.aten
 
@@ -49,7 +49,8 @@ def _turns_images(node: Any) -> bool:
     if node.target in ARITHMETIC:
         return not all(isinstance(entry, torch.fx.Node) and entry.meta["val"].dim() == 4 for entry in node.args[:2])
     name = f"{node.target.overloadpacket.__name__}.{node.target._overloadname}"
-    return name not in supported_by_xnnpack() and node.target not in IN_PARTS
+    supported = supported_operators()
+    return supported is not None and name not in supported and node.target not in IN_PARTS
 
 
 def _applied(rb: Rebuild, node: Any, inputs: dict[Any, Any]) -> Any:

@@ -6,27 +6,26 @@ is what the last trace made of it would be traced to the same, one that was veri
 has the same shape as the last time that it had the same inputs.
 """
 
-import contextlib
 from collections.abc import Iterator
+from threading import get_ident
 from typing import Any
 
 import torch
+from executorch.backends.xnnpack._passes import XNNPACKPassManager
+from executorch.exir.delegate import executorch_call_delegate
+from executorch.exir.dialects.edge._ops import EdgeOpOverload
+from executorch.exir.pass_base import ExportPass, PassResult, _ExportPassBase
+from executorch.exir.verification.arg_validator import EdgeOpArgValidator
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.export import ExportedProgram
 from torch.fx import Graph, GraphModule, Interpreter
 
-from model_profiling.export.host import replaced
+from model_profiling.upstream.patching import Block, Replacement
 
 # What a pass may define without changing how operators are traced.
 _BESIDE_TRACING = {"call", "requires", "ensures", "__call__", "__init__"}
 _PLAIN = (int, float, bool, str, type(None), torch.dtype, torch.layout, torch.device, torch.memory_format)
-
-
-@contextlib.contextmanager
-def skip_unchanged_graphs() -> Iterator[None]:
-    with _verified_once(), _traced_once(), _shaped_once():
-        yield
 
 
 def _content(graph: Graph) -> list[tuple[Any, ...]]:
@@ -47,21 +46,21 @@ class _Same:
         return isinstance(other, _Same) and self.value is other.value
 
 
-@contextlib.contextmanager
-def _traced_once() -> Iterator[None]:
+def traced_once(block: Block) -> Iterator[Replacement]:
     """Skip tracing a graph again if no pass changed it, inside a delegate, whose program nobody else holds."""
-    from executorch.backends.xnnpack._passes import XNNPACKPassManager
-    from executorch.exir.pass_base import ExportPass, PassResult, _ExportPassBase
-
     trace, transform = _ExportPassBase.call, XNNPACKPassManager.transform
-    traced: dict[GraphModule, list[tuple[Any, ...]]] = {}
     hooks = {name for each in (ExportPass, _ExportPassBase) for name in vars(each)} - _BESIDE_TRACING
     stock = {name: getattr(ExportPass, name) for name in hooks if callable(getattr(ExportPass, name))}
+    # For each delegate that is being made, one inside the other: what its graphs were when they were traced.
+    delegates: list[dict[GraphModule, list[tuple[Any, ...]]]] = block.remember([])
 
     def only_traces(one: Any) -> bool:
         return isinstance(one, ExportPass) and all(getattr(type(one), name) is hook for name, hook in stock.items())
 
     def traced_if_changed(self: Any, graph_module: GraphModule) -> Any:
+        if get_ident() != block.thread or not delegates:
+            return trace(self, graph_module)
+        traced = delegates[-1]
         if only_traces(self) and traced.get(graph_module) == _content(graph_module.graph):
             return PassResult(graph_module, True)
         result = trace(self, graph_module)
@@ -69,23 +68,27 @@ def _traced_once() -> Iterator[None]:
         return result
 
     def transformed(self: Any) -> Any:
+        if get_ident() != block.thread:
+            return transform(self)
+        delegates.append({})
         try:
-            with replaced(_ExportPassBase, "call", traced_if_changed):
-                return transform(self)
+            return transform(self)
         finally:
-            traced.clear()
+            delegates.pop()
 
-    with replaced(XNNPACKPassManager, "transform", transformed):
-        yield
+    yield Replacement(_ExportPassBase, "call", traced_if_changed)
+    yield Replacement(XNNPACKPassManager, "transform", transformed)
 
 
-@contextlib.contextmanager
-def _verified_once() -> Iterator[None]:
+def verified_once(block: Block) -> Iterator[Replacement]:
     """Verify a program again only if its graph or signature is another."""
     verify = ExportedProgram._validate
-    verified: list[tuple[Any, ...]] = []
+    verified: list[tuple[Any, ...]] = block.remember([])
 
     def verified_if_changed(program: ExportedProgram) -> None:
+        if get_ident() != block.thread:
+            verify(program)
+            return
         modules = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
         what = (
             _Same(program.graph_module),
@@ -97,22 +100,18 @@ def _verified_once() -> Iterator[None]:
             verify(program)
             verified[:] = [what]
 
-    with replaced(ExportedProgram, "_validate", verified_if_changed):
-        yield
+    yield Replacement(ExportedProgram, "_validate", verified_if_changed)
 
 
-@contextlib.contextmanager
-def _shaped_once() -> Iterator[None]:
+def shaped_once(block: Block) -> Iterator[Replacement]:
     """Compute shape and type of an operator's output once for the very same inputs."""
-    from executorch.exir.delegate import executorch_call_delegate
-    from executorch.exir.dialects.edge._ops import EdgeOpOverload
-    from executorch.exir.verification.arg_validator import EdgeOpArgValidator
-
     call = Interpreter.call_function
     # The inputs stay alive, so that no other value gets the identity of one of them.
-    known: dict[Any, tuple[Any, Any]] = {}
+    known: dict[Any, tuple[Any, Any]] = block.remember({})
 
     def called(self: Interpreter, target: Any, args: Any, kwargs: Any) -> Any:
+        if get_ident() != block.thread:
+            return call(self, target, args, kwargs)
         # A pass runs operators one by one, by an interpreter that has no graph.
         in_pass = type(self) is Interpreter and not len(self.graph.nodes)
         functional = isinstance(target, (OpOverload, EdgeOpOverload)) and not target._schema.is_mutable
@@ -128,8 +127,7 @@ def _shaped_once() -> Iterator[None]:
             known[key] = (args, kwargs), result
         return known[key][1]
 
-    with replaced(Interpreter, "call_function", called):
-        yield
+    yield Replacement(Interpreter, "call_function", called)
 
 
 def _key(call: tuple[Any, ...]) -> tuple[Any, ...] | None:

@@ -1,0 +1,125 @@
+"""Captured graphs from inside: schemas of operators, where nodes come from, and nested inputs."""
+
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from model_profiling.upstream.reliance import PROVEN_BOTH, Reliance, holds
+
+
+def origin(node: Any) -> str:
+    """Return the name that a node had when the model was captured first; its own if that is not known."""
+    steps = (node.meta.get("from_node") or []) if holds(PROVENANCE) else []
+    return str(steps[0].name) if steps else str(node.name)
+
+
+def flat_inputs(program: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+    """Return what the graph of an exported program is called with: weights, buffers and inputs in its order."""
+    return program._graph_module_flat_inputs(*call)
+
+
+def leaves(value: Any) -> list[Any]:
+    """Return what is in nested tuples, lists and dicts."""
+    if holds(NESTED):
+        from torch.utils import _pytree
+
+        found: list[Any] = _pytree.tree_leaves(value)
+        return found
+    inside = value.values() if isinstance(value, dict) else value
+    return [leaf for each in inside for leaf in leaves(each)] if isinstance(value, (tuple, list, dict)) else [value]
+
+
+def mapped(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return nested tuples, lists and dicts with every leaf changed, in order."""
+    if holds(NESTED):
+        from torch.utils import _pytree
+
+        return _pytree.tree_map(change, value)
+    if isinstance(value, dict):
+        return type(value)((key, mapped(change, each)) for key, each in value.items())
+    if isinstance(value, (tuple, list)):
+        made = [mapped(change, each) for each in value]
+        return type(value)(*made) if hasattr(value, "_fields") else type(value)(made)
+    return change(value)
+
+
+def with_leaves(value: Any, others: Iterable[Any]) -> Any:
+    """Return nested tuples, lists and dicts with other leaves."""
+    given = iter(others)
+    return mapped(lambda _: next(given), value)
+
+
+def _check_operators() -> str:
+    import torch
+
+    read, written = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
+    if not isinstance(read, torch._ops.OpOverload) or read._overloadname != "Tensor":
+        return "operators of a graph are no torch._ops.OpOverload with _overloadname"
+    names = [argument.name for argument in read._schema.arguments]
+    if names != ["self", "other", "alpha"] or read._schema.is_mutable or not written._schema.is_mutable:
+        return "the _schema of an operator does not tell its arguments and what it changes"
+    return ""
+
+
+def _check_flat_inputs() -> str:
+    import torch
+
+    method = getattr(torch.export.ExportedProgram, "_graph_module_flat_inputs", None)
+    if method is None or list(inspect.signature(method).parameters) != ["self", "args", "kwargs"]:
+        return "ExportedProgram has no _graph_module_flat_inputs(args, kwargs)"
+    return ""
+
+
+def _check_provenance() -> str:
+    import torch
+    from torch.fx.traceback import NodeSource
+
+    node = torch.fx.Graph().placeholder("given")
+    return "" if NodeSource(node).name == "given" else "torch.fx.traceback.NodeSource does not name its node"
+
+
+def _check_nested() -> str:
+    from torch.utils import _pytree
+
+    value = ({"b": 1, "a": (2, None)}, [3])
+    same = _pytree.tree_leaves(value) == [1, 2, None, 3] and _pytree.tree_map(lambda leaf: leaf, value) == value
+    return "" if same else "torch.utils._pytree does not take nested tuples, lists and dicts apart in order"
+
+
+OPERATORS = Reliance(
+    "operator-schemas",
+    "torch",
+    "the operators of a captured graph are torch._ops.OpOverload with _schema and _overloadname",
+    PROVEN_BOTH,
+    "the schemas of add and add_ are what they are",
+    _check_operators,
+    "rewrites are neither done nor looked for; --keep-fp32 and numerics are refused",
+)
+FLAT_INPUTS = Reliance(
+    "flat-inputs",
+    "torch",
+    "ExportedProgram._graph_module_flat_inputs gives the inputs of the graph in its order",
+    PROVEN_BOTH,
+    "its parameters",
+    _check_flat_inputs,
+    "numerics is refused: the layers of the fp32 model cannot be computed",
+)
+PROVENANCE = Reliance(
+    "node-provenance",
+    "torch",
+    "a node's meta['from_node'] lists NodeSource objects, the first with the name of the node that was captured",
+    PROVEN_BOTH,
+    "a NodeSource is made of a node, and names it",
+    _check_provenance,
+    "numerics of quantized programs is refused: their layers cannot be found in the fp32 model",
+)
+NESTED = Reliance(
+    "nested-inputs",
+    "torch",
+    "torch.utils._pytree takes nested inputs and outputs apart and puts them together",
+    PROVEN_BOTH,
+    "a nested value is taken apart and put together",
+    _check_nested,
+    "inputs and outputs may be tuples, lists and dicts only",
+)
+RELIANCES = (OPERATORS, FLAT_INPUTS, PROVENANCE, NESTED)
