@@ -34,9 +34,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _upstream(args: argparse.Namespace) -> int:
+    from model_profiling.export.quiet import kept_off_terminal
     from model_profiling.upstream.all_reliances import reliance_states
 
-    states = reliance_states()
+    with kept_off_terminal(loud=args.debug):
+        states = reliance_states()
     return answer(args, states, lambda: tell(_reliances_as_text(states)))
 
 

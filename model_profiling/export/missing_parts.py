@@ -5,7 +5,14 @@ from collections.abc import Iterator
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.request import ExportRequest
-from model_profiling.upstream import captured_graphs, emission, faster_lowering, xnnpack_partitioner, xnnpack_passes
+from model_profiling.upstream import (
+    captured_graphs,
+    emission,
+    etrecord_contents,
+    faster_lowering,
+    xnnpack_partitioner,
+    xnnpack_passes,
+)
 from model_profiling.upstream.reliance import Reliance, holds, require, why_not
 from model_profiling.upstream.xnnpack_quantizer import PATTERNS
 
@@ -29,7 +36,7 @@ def require_for_numerics(request: ExportRequest) -> None:
 def _relied_on(request: ExportRequest) -> Iterator[Reliance]:
     yield captured_graphs.OPERATORS
     yield captured_graphs.NESTED
-    yield emission.ETRECORD
+    yield etrecord_contents.ETRECORD
     if dtype_of(request.dtype).quantized:
         yield emission.QUANTIZED_KERNELS
     if dtype_of(request.dtype).quantized == "graph":

@@ -1,4 +1,4 @@
-"""What is needed to emit a program: kernels of quantization, buffers with values, taps; and the ETRecord beside it."""
+"""What is needed to emit a program: kernels of quantization, buffers with values, and taps."""
 
 import importlib
 import inspect
@@ -89,13 +89,4 @@ TAPS = Reliance(
     _check_taps,
     "numerics is refused: values from inside of delegates cannot be had",
 )
-ETRECORD = Reliance(
-    "etrecord-contents",
-    "ExecuTorch",
-    "the ETRecord beside a program leads from instructions by debug handles to nodes with stack_trace and from_node",
-    PROVEN_BOTH,
-    "every ETRecord is read and compared with its program, instruction by instruction",
-    lambda: "",
-    "source lines are unknown",
-)
-RELIANCES = (QUANTIZED_KERNELS, INITIAL_VALUES, TAPS, ETRECORD)
+RELIANCES = (QUANTIZED_KERNELS, INITIAL_VALUES, TAPS)

@@ -21,12 +21,12 @@ def _check() -> str:
 
 
 ETRECORD = Reliance(
-    "etrecord",
+    "etrecord-contents",
     "ExecuTorch",
     f"an ETRecord is a zip with {HANDLES}, {DELEGATES} and {EDGE_PROGRAM}, whose nodes have handles and stack traces",
     PROVEN,
     f"the names in {_FILE}; every record against the .pte beside it",
     _check,
-    "source lines and modules are unknown",
+    "source lines are unknown",
 )
 RELIANCES = (ETRECORD,)

@@ -17,6 +17,9 @@ PROVEN_TORCH = ("2.13.0",)
 PROVEN = f"ExecuTorch {', '.join(PROVEN_EXECUTORCH)}"
 PROVEN_BOTH = f"{PROVEN}; torch {', '.join(PROVEN_TORCH)}"
 
+# Whose parts are relied on: what is not installed is not used either.
+_PACKAGES = ("torch", "torchao", "executorch", "ray")
+
 State = Literal["holds", "fails", "not checked"]
 
 
@@ -71,6 +74,10 @@ def _checked(reliance: Reliance, failing: str) -> RelianceCheck:
         wrong = reliance.check()
     except NotCheckable as reason:
         return RelianceCheck("not checked", str(reason))
+    except ModuleNotFoundError as error:
+        if error.name in _PACKAGES:
+            return RelianceCheck("not checked", f"{error.name} is not installed")
+        wrong = f"{reliance.name} cannot be checked (there is no {error.name})"
     except Exception as error:  # noqa: BLE001 - another version may do anything, and then it is not what was proven
         wrong = f"{reliance.name} cannot be checked ({type(error).__name__}: {error})"
     return RelianceCheck("fails", wrong) if wrong else RelianceCheck("holds")

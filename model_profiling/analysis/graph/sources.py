@@ -11,7 +11,7 @@ from model_profiling.base.errors import KitError
 from model_profiling.formats import etrecord, pte
 from model_profiling.formats.pte.dataflow import DataFlow
 from model_profiling.store.artifacts import ExportPaths
-from model_profiling.upstream.emission import ETRECORD
+from model_profiling.upstream.etrecord_contents import ETRECORD
 from model_profiling.upstream.reliance import why_not
 
 UNLINKED = "operators are not linked to PyTorch lines"
