@@ -111,14 +111,15 @@ class ProcessPlatform:
             if executorch is not None:
                 build = build_runner(build.target.name, executorch=executorch)
             self._builds[str(build.path)] = build
-            opened = (build.target.backend, *map(str, operators_for(build, model)))
-            return kit_record(build, loaded_libraries(build.path, opened, self._sysroot))
+            names = (build.target.backend, *map(str, operators_for(build, model)))
+            return kit_record(build, loaded_libraries(build.path, names, self._sysroot))
         path = Path(runner_path).resolve()
         if not os.access(path, os.X_OK):
             raise SetupError(f"the runner {path} is not executable", f"chmod +x {path}, or correct the path.")
         kind: RunnerKind = "kit" if list_features([*self._prefix, str(path)]) else "foreign"
         # What a foreign runner opens by itself is not known.
-        libraries = loaded_libraries(path, opened if kind == "kit" else (), self._sysroot)
+        opened = (self.build.target.backend, *map(str, operators_for(self.build, model))) if kind == "kit" else ()
+        libraries = loaded_libraries(path, opened, self._sysroot)
         return RunnerRecord(kind, str(path), files.sha256(path), libraries=libraries)
 
     def open(self, request: LaunchRequest) -> ProcessSession:
