@@ -105,6 +105,11 @@ def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
 
 def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[Config, str]:
     """Return NEON, SME and SME2 on the same model, traced once each, where time means nothing."""
+    if on.probe().arch != "aarch64":
+        raise InputError(
+            f"{on.name} is {on.probe().arch}, and has no SME or NEON kernels to trace",
+            "Use --platform emulator, or a machine with an Arm CPU.",
+        )
     platform, present = on.name, set(on.probe().features)
     rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
     shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]

@@ -102,7 +102,7 @@ def test_programs_of_the_zoo_are_the_same_in_both_ways(
     ("dtype", "rewrites"),
     [
         ("fp32", (LAYOUT,)),
-        pytest.param("fp16", (), marks=pytest.mark.wide),
+        pytest.param("fp16", (), marks=[pytest.mark.wide, pytest.mark.again]),
         pytest.param("int8", (), marks=pytest.mark.wide),
         pytest.param("int4-channel", (LAYOUT,), marks=pytest.mark.wide),
     ],
@@ -174,6 +174,7 @@ def test_what_nothing_true_can_be_said_without_is_refused(tmp_path: Path, monkey
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_commands_do_without_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # All but ExecuTorch's transformer, of which this language model is built.
     monkeypatch.setenv(FAILS_VARIABLE, ",".join(each.name for each in ALL if each.name != "example-llama"))
