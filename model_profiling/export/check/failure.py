@@ -12,7 +12,7 @@ from model_profiling.export.lower.delegation import short_path, source_line
 
 # Frames in these places are machinery; the innermost frame elsewhere is the model's.
 MACHINERY = re.compile(
-    r"/site-packages/(torch|torchao|functorch)/|/site-packages/executorch/(?!examples/)|/model_profiling/(export|cli)/"
+    r"/site-packages/(torch|torchao|functorch)/|/site-packages/executorch/(?!examples/)|/model_profiling/(export|cli|upstream)/"
     r"|/lib/python3[.\d]*/(?!site-packages)|^<"
 )
 
