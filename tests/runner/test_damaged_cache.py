@@ -195,7 +195,7 @@ def test_a_replaced_header_makes_another_runner_and_a_replaced_library_does_not(
     own = sdks.Sdk(installed.version, tmp_path / "sdk", installed.content)
     shutil.copytree(installed.root / "include", own.root / "include")
     shutil.copytree(installed.libraries, own.libraries)
-    monkeypatch.setattr(building, "installed_sdk", lambda: own)
+    monkeypatch.setattr(building, "sdk_for", lambda *_: own)
     first = build_runner().path
     with (own.libraries / "libexecutorch_backend_xnnpack.so").open("ab") as library:
         library.write(b"\0")
