@@ -37,7 +37,9 @@ def test_whatever_reads_or_copies_a_file_is_given_every_kind_of_file() -> None:
 
 @pytest.mark.wide
 @pytest.mark.parametrize(
-    "readers", ["[each for each in READERS.values() if each.share == 1]", "RUN_FILES"], ids=["readers", "run"]
+    "readers",
+    ["[each for each in READERS.values() if each.share == 1]", pytest.param("RUN_FILES", marks=pytest.mark.again)],
+    ids=["readers", "run"],
 )
 def test_every_reader_and_every_file_of_a_run_may_be_any_kind_of_file(readers: str) -> None:
     assert not _failures(f"*every_kind({readers})")

@@ -70,7 +70,11 @@ def the_record(home: Path) -> tuple[Path, ExportRecord]:
 @pytest.mark.parametrize(
     ("words", "away"),
     [
-        (["llm_block_prefill", "--set", "tokens=4", "--set", "width=64", "--seed", "3"], False),
+        pytest.param(
+            ["llm_block_prefill", "--set", "tokens=4", "--set", "width=64", "--seed", "3"],
+            False,
+            marks=[pytest.mark.wide, pytest.mark.again],
+        ),
         ([f"{FOLDER}/net.py"], True),
         ([FILE, "--input-shape", "1,2,8,32", "--seed", "7", "--rewrite", "keepdim", "--dtype", "fp16"], False),
         (
