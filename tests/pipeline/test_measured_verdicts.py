@@ -166,7 +166,8 @@ def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_pa
         return
     winner = tried[result["winner"]]
     assert winner["comparison"]["low"] > 1 and winner["agreement"]["verdict"] == "agrees"
-    assert winner["median_ms"] == min(entry["median_ms"] for entry in result["tried"])
+    # Ratios are of turns side by side, so another one's median may be smaller by what the machine drifts.
+    assert winner["median_ms"] <= 1.05 * min(entry["median_ms"] for entry in result["tried"])
 
 
 @pytest.mark.measures
