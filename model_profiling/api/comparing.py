@@ -23,6 +23,7 @@ from model_profiling.api.records import Records
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.units import counted
 from model_profiling.formats import etdump
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.executorch_versions import version_labels
@@ -125,6 +126,10 @@ class Measuring:
         return self.executorch[0] != self.executorch[1]
 
 
+def _versions(count: int) -> str:
+    return f"{counted(count, 'version')} of ExecuTorch {'is' if count == 1 else 'are'}"
+
+
 def programs_to_measure(
     before: str, after: str | None, executorch: Sequence[str], counts: Counts, threads: int | None
 ) -> Measuring:
@@ -132,7 +137,7 @@ def programs_to_measure(
     if after is None:
         if len(executorch) != 2:
             raise InputError(
-                f"{before} is compared with nothing: {len(executorch)} versions of ExecuTorch are named, not 2",
+                f"{before} is compared with nothing: {_versions(len(executorch))} named, not 2",
                 "Give a second .pte, or two versions: --executorch 1.5.0,1.5.1.",
             )
         if counts.startup_launches is None:

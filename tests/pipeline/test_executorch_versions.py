@@ -23,7 +23,7 @@ from model_profiling.report.words import kernels_sentence
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.targets import host_target
 from model_profiling.store.run_directory import RunDirectory, executorch_name
-from tests.conftest import kit, needs_hardware
+from tests.conftest import kit, needs_emulator, needs_hardware
 from tests.helpers.prefixes import prefix, slow_prefix
 
 Toy = Callable[[str], Path]
@@ -222,7 +222,7 @@ def test_compare_answers_all_of_it_as_json(toy: Toy, builds: dict[str, Path]) ->
     ("words", "what"),
     [
         (["MODEL"], "compared with nothing"),
-        (["MODEL", "--executorch", "1.5.0"], "1 versions of ExecuTorch are named"),
+        (["MODEL", "--executorch", "1.5.0"], "1 version of ExecuTorch is named"),
         (["MODEL", "MODEL", "--executorch", "1.5.0,1.5.1"], "too many sides"),
         (["RUN", "RUN", "--executorch", "1.5.0"], "measured now"),
         (["MODEL", "--executorch", "./nowhere,1.5.0"], "does not exist"),
@@ -231,7 +231,7 @@ def test_compare_answers_all_of_it_as_json(toy: Toy, builds: dict[str, Path]) ->
 )
 def test_what_cannot_be_compared_is_refused(words: list[str], what: str, toy: Toy, tmp_path: Path) -> None:
     if "emulator" in words:
-        needs_hardware(host_target().library_suffix == ".so", "Linux")
+        needs_emulator()
     given_words = [str(toy("fp32")) if word == "MODEL" else str(tmp_path) if word == "RUN" else word for word in words]
     done = kit("compare", *given_words)
     assert done.returncode in (2, 3) and what in done.stderr and "fix:" in done.stderr, done.stderr
