@@ -402,8 +402,8 @@ def forecast(
 ) -> Records[Forecast]:
     """Predict what SME2 would change: times of a measured run, operators that `kernels` shows on SME2.
 
-    How much faster each becomes follows from its dtype and shape on `target`: a machine that the kit knows
-    ("apple_m4", which is taken unless said otherwise, or "arm_c1"), or a file that `roofs` wrote on one with SME2.
+    How much faster each becomes follows from its dtype and shape on `target`: a machine that `sme2-kit targets` lists
+    ("apple_m4", unless said otherwise), or a file that `roofs` wrote on one with SME2.
     Instead, `speedups` are assumed of all of them, each with its own prediction.
     """
     from model_profiling.analysis.run.run_forecasts import forecasts

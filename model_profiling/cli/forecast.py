@@ -14,7 +14,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target",
         metavar="NAME",
-        help="the machine with SME2: apple_m4 (default), arm_c1, or a file that sme2-kit roofs wrote on one",
+        help="the machine with SME2: a name that `sme2-kit targets` lists (default: apple_m4), or a file that "
+        "`sme2-kit roofs` wrote on one",
     )
     parser.add_argument(
         "--speedup",

@@ -29,6 +29,7 @@ COMMANDS = (
     "analyze",
     "compare",
     "forecast",
+    "targets",
     "roofs",
     "tune",
     "sweep",

@@ -133,7 +133,7 @@ class ReadTools:
             Field(description="Assumed speedups of all operators that SME2 runs, 1 or more, instead of a target."),
         ] = None,
         target: Annotated[
-            Literal["apple_m4", "arm_c1"] | None,
+            Literal["apple_m4", "apple_m4_pro", "arm_c1_pro", "arm_phone"] | None,
             Field(description="The machine with SME2 from which gains are derived (default: apple_m4)."),
         ] = None,
     ) -> answers.Forecasts:

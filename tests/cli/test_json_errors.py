@@ -34,6 +34,7 @@ FAILING: dict[str, list[str]] = {
     "build": ["--target", "vax"],
     "validate-skill": ["no_such_skill"],
     "roofs": ["show", "Unheard Of"],
+    "targets": ["unheard_of"],
 }
 COUNTING = ("--runs", "--threads", "--launches", "--budget")
 

@@ -39,6 +39,7 @@ WORK: dict[str, list[str]] = {
     "skills": ["list"],
     "schema": ["config"],
     "sweep": ["sweep.json"],
+    "targets": [],
     "validate": ["--results", "run"],
     "validate-skill": ["01_setup_workspace"],
 }

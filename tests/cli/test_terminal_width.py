@@ -33,6 +33,8 @@ SHOWN: list[list[str]] = [
     ["validate", "--results", "run"],
     ["models"],
     ["skills"],
+    ["targets"],
+    ["targets", "apple_m4"],
     *[[command, "--help"] for command in COMMANDS],
 ]
 

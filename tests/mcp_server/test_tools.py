@@ -17,7 +17,7 @@ from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
 
 # What a person does at a terminal and an assistant has other ways for. A sweep takes longer than a call may.
-NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep"}
+NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep", "targets"}
 READ_ONLY = {"compare", "doctor", "forecast", "history", "models", "roofs", "runs", "validate", "what_if"}
 
 

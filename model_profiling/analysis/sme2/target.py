@@ -3,6 +3,9 @@
 SME2 multiplies a tile of 2 x 2 vectors of 32-bit accumulators at once. So a product takes the time of whole tiles, the
 time to read their accumulators out, and the time to pack its left side; and no less than its bytes take from memory.
 These four explain KleidiAI's published rates by shape; their constants are the target's, and none is fitted to a model.
+
+NEON has its units in each core, SME2 one unit in each cluster. More threads than units share them, and may be slower
+together than one thread for each unit.
 """
 
 import math
@@ -18,6 +21,7 @@ from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.base import files
 from model_profiling.base.dtypes import OF_ACTIVATIONS, dtype_of
 from model_profiling.base.errors import InputError
+from model_profiling.base.units import counted
 
 SCHEMA = 1
 DEFAULT = "apple_m4"
@@ -29,6 +33,8 @@ _ACCUMULATOR_BITS = 32
 I8MM_OVER_DOT = 2.0
 # A NEON vector holds twice as many fp16 as fp32.
 FP16_OVER_FP32 = 2.0
+# Names of earlier versions, and what they were made of.
+_FORMER = {"arm_c1": "it mixed two cores; use arm_phone (LiteRT) or arm_c1_pro (onnxruntime)"}
 
 
 def rate_dtype(work: Work | None) -> str:
@@ -68,8 +74,19 @@ class ShapeRate(msgspec.Struct, frozen=True):
     source: str
 
 
+class Threads(msgspec.Struct, frozen=True):
+    """What several threads reach, as parts: SME2 while each has a unit, SME2 while they share units, and NEON."""
+
+    scaling: Figure
+    sharing: Figure
+    neon: Figure
+
+
 class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
-    """A machine with SME2. Rates are in G(FL)OP/s by dtype; what is None is not known and not counted."""
+    """A machine with SME2. Rates are in G(FL)OP/s by dtype; what is None is not known and not counted.
+
+    `derived_from` names the published results that its numbers come from: none of them is a test of it.
+    """
 
     name: str
     cpu: str
@@ -83,8 +100,15 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
     near_gb_s: Figure | None = None
     far_gb_s: Figure | None = None
     near_bytes: Figure | None = None
+    threads: Threads | None = None
+    derived_from: list[str] = []
     shapes: list[ShapeRate] = []
     schema: int = SCHEMA
+
+    @property
+    def dtypes(self) -> list[str]:
+        """The dtypes whose gain is known."""
+        return [dtype for dtype in self.sme2 if dtype in self.neon]
 
     @property
     def side(self) -> int:
@@ -93,7 +117,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
 
     def refuse(self, dtypes: set[str]) -> None:
         """Refuse operators of which nothing is known here, in none of their dtypes."""
-        known = sorted(self.sme2.keys() & self.neon.keys())
+        known = sorted(self.dtypes)
         if dtypes and not dtypes & set(known):
             raise InputError(
                 f"what SME2 gains in {' and '.join(sorted(dtypes))} on {self.cpu} is not known: the target has "
@@ -101,32 +125,67 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
                 f"Use another target ({', '.join(targets())}), or assume with --speedup.",
             )
 
+    def refuse_test(self, result: str) -> None:
+        """Refuse to be held against a published result that the target was derived from."""
+        if result in self.derived_from:
+            raise InputError(
+                f"{self.name} was derived from {result}: agreement with it says nothing",
+                "Hold it against a result that derived_from of the target does not name.",
+            )
+
+    def figures(self) -> dict[str, Figure]:
+        """Return every number of the target that has a source, by its name."""
+        found: dict[str, Figure] = {}
+        for name, value in msgspec.structs.asdict(self).items():
+            own = msgspec.structs.asdict(value) if isinstance(value, Threads) else value
+            if isinstance(own, Figure):
+                found[name] = own
+            elif isinstance(own, dict):
+                found |= {f"{name} {key}": figure for key, figure in own.items()}
+        return found
+
     def gain(self, entry: InstanceTime, threads: int = 1) -> Gain | None:
-        """Return what SME2 gains on an operator that it runs, against NEON of the same machine; None if not known."""
+        """Return what SME2 gains on an operator that it runs, against NEON of the same machine with as many threads.
+
+        None if that is not known. Below 1 where NEON is faster: it has a unit for each thread.
+        """
         work = entry.work
         product = work.product if work is not None else None
         dtype = rate_dtype(work)
-        if work is None or product is None or dtype not in self.sme2 or dtype not in self.neon:
+        if work is None or product is None or dtype not in self.dtypes:
             return None
         if product.m == 1 and not self._memory_ns(work):
             return None  # what one row takes is decided by memory, which nobody published of this machine
-        times = [self.times(work, product, dtype, *ends) for ends in ((0, 0), (-1, 1), (1, -1))]
-        shared = self.sharing(threads)
-        expected, low, high = (neon / sme2 / shared for neon, sme2 in times)
-        return Gain(expected, min(low, expected), max(high, expected), self._why(work, product, dtype, threads))
+        times = [self.times(work, product, dtype, *ends, threads=threads) for ends in ((0, 0), (-1, 1), (1, -1))]
+        expected, low, high = (neon / sme2 for neon, sme2 in times)
+        why = self._why(work, product, dtype, threads) + ("; NEON is faster" if expected < 1 else "")
+        return Gain(expected, min(low, expected), max(high, expected), why)
 
-    def sharing(self, threads: int) -> float:
-        """Return how many threads share a unit: NEON has one pair of units to each core, SME2 one to each cluster."""
-        return max(1.0, threads / max(1.0, self.units.value))
+    def thread_gains(self, threads: int, sme2: int = 0, neon: int = 0) -> tuple[float, float]:
+        """Return how many times faster than one thread NEON and SME2 are on several, at an end of their range each."""
+        own = self.threads
+        on_neon = threads * (_end(own.neon, neon) if own is not None and threads > 1 else 1.0)
+        units = max(1, int(self.units.value))
+        on_sme2 = float(min(threads, units))
+        if own is not None and on_sme2 > 1:
+            on_sme2 *= _end(own.scaling, sme2)
+        if own is not None and threads > units:
+            on_sme2 *= _end(own.sharing, sme2)
+        return on_neon, on_sme2
 
-    def times(self, work: Work, product: Product, dtype: str, sme2: int = 0, neon: int = 0) -> tuple[float, float]:
+    def times(
+        self, work: Work, product: Product, dtype: str, sme2: int = 0, neon: int = 0, threads: int = 1
+    ) -> tuple[float, float]:
         """Return what NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
         floor = self._memory_ns(work)
+        neon_threads, sme2_threads = self.thread_gains(threads, sme2, neon)
         fast, slow = _end(self.sme2[dtype], sme2), _end(self.neon[dtype], neon)
         # NEON writes every result once, too: where k is short, that is most of it.
         written = product.m * product.n * product.count * (self.readout_ns.value if self.readout_ns else 0.0)
-        on_neon = 2 * product.multiply_accumulates / slow + written
-        return max(on_neon, floor), max(self.sme2_ns(product, dtype, fast, sme2), floor)
+        on_neon = (2 * product.multiply_accumulates / slow + written) / neon_threads
+        # Memory is shared; yet several cores may load more of it than a unit of SME2 does.
+        neon_floor = floor / threads if neon > 0 else floor
+        return max(on_neon, neon_floor), max(self.sme2_ns(product, dtype, fast, sme2) / sme2_threads, floor)
 
     def sme2_ns(self, product: Product, dtype: str, rate: float | None = None, end: int = 0) -> float:
         """Return what SME2 takes for a product whose numbers are at hand."""
@@ -155,7 +214,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
     def _why(self, work: Work, product: Product, dtype: str, threads: int) -> str:
         rate = self.sme2[dtype].value / self.neon[dtype].value
         reasons = [f"{dtype}: {rate:.1f} times NEON's rate"]
-        _, sme2 = self.times(work, product, dtype)
+        _, sme2 = self.times(work, product, dtype, threads=threads)
         if product.m == 1:
             reasons.append("one row fills no tile: vectors are multiplied")
         elif self.filled(product) < 0.9:
@@ -164,11 +223,20 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
             reasons.append("memory bound")
         elif product.m > 1:
             computed = product.multiply_accumulates * 2 / self.filled(product) / self.sme2[dtype].value
-            if computed < 0.8 * sme2:
-                reasons.append(f"{1 - computed / sme2:.0%} packing and reading out")
-        if self.sharing(threads) > 1:
-            reasons.append(f"{threads} threads share {self.units.value:.0f} unit")
+            alone = self.sme2_ns(product, dtype)
+            if computed < 0.8 * alone:
+                reasons.append(f"{1 - computed / alone:.0%} packing and reading out")
+        if threads > self.units.value:
+            reasons.append(self._shared(threads))
         return "; ".join(reasons)
+
+    def _shared(self, threads: int) -> str:
+        units = int(self.units.value)
+        said = f"{threads} threads share {counted(units, 'unit')}"
+        if self.threads is None:
+            return said
+        part = self.threads.sharing
+        return f"{said}: together {part.least:.0%} to {part.most:.0%} of what {counted(units, 'thread')} would reach"
 
 
 def _end(figure: Figure, end: int) -> float:
@@ -178,6 +246,11 @@ def _end(figure: Figure, end: int) -> float:
 def targets() -> list[str]:
     """Return the targets that come with the kit."""
     return sorted(path.stem for path in _DIRECTORY.glob("*.json"))
+
+
+def kit_targets() -> list[Target]:
+    """Return what is known of each target that comes with the kit."""
+    return [files.read_json(_DIRECTORY / f"{name}.json", Target, "target") for name in targets()]
 
 
 class MeasuredTarget:
@@ -223,6 +296,10 @@ def read_target(name: str | Path) -> AnyTarget:
     """Return a target by its name, or from a file: one like those of the kit, or what `sme2-kit roofs` wrote."""
     path = _DIRECTORY / f"{name}.json" if str(name) in targets() else Path(name)
     if not path.is_file():
-        raise InputError(f"there is no target {name}", f"Use {', '.join(targets())}, or the path of a file.")
+        former = _FORMER.get(str(name))
+        raise InputError(
+            f"there is no target {name}" + (f" any more: {former}" if former else ""),
+            f"Use {', '.join(targets())}, or the path of a file; `sme2-kit targets` describes them.",
+        )
     kind = files.read_json(path, dict[str, Any], "target").get("kind")
     return MeasuredTarget(read_roofs(path)) if kind == "roofs" else files.read_json(path, Target, "target")
