@@ -51,7 +51,7 @@ def _all(known: "list[Target]") -> str:
         "  fp32: GFLOP/s of one thread, SME2 : NEON. units: of SME2, which threads share.",
         "  `sme2-kit targets NAME` shows every number with its range, kind and source.",
     ]
-    return "\n".join([*table(rows, words=3, left=(5,)), "", *notes, ""])
+    return "\n".join([*table(rows, words=3, left=(5,), optional=(5,)), "", *notes, ""])
 
 
 def _one(target: "Target") -> str:

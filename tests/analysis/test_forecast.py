@@ -96,7 +96,7 @@ def test_where_sme2_takes_nothing_nothing_becomes_faster(name: str, measured: Me
     told = kit("forecast", run, tmp_path / "seen", "--json")
     assert json.loads(told.stdout)[0]["on_sme2"] == 0
     # A target that does not know the dtype has nothing to refuse.
-    assert forecast(run, tmp_path / "c", lambda _: False, target="arm_c1").speedups == [1.0]
+    assert forecast(run, tmp_path / "c", lambda _: False, target="arm_phone").speedups == [1.0]
     report = markdown.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
     assert "nothing becomes faster by SME2" in report
 

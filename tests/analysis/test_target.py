@@ -1,6 +1,7 @@
 """Targets: their numbers have sources, and gains follow from them as the published rates do."""
 
 import math
+import re
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -10,7 +11,14 @@ from hypothesis import given
 
 from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, Roofs
 from model_profiling.analysis.sme2.gains import Gain
-from model_profiling.analysis.sme2.target import Figure, MeasuredTarget, Target, read_target, targets
+from model_profiling.analysis.sme2.target import (
+    MeasuredTarget,
+    Target,
+    kit_targets,
+    rate_dtype,
+    read_target,
+    targets,
+)
 from model_profiling.analysis.timing.breakdown import InstanceTime, Spread
 from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.base.errors import InputError
@@ -47,11 +55,12 @@ def gained(product: Product, element: str = "fp32", threads: int = 1) -> Gain:
 def test_every_number_of_a_target_has_a_kind_and_a_source(name: str) -> None:
     target = read_target(name)
     assert isinstance(target, Target) and target.name == name and target.about
-    figures = [f for f in msgspec.structs.asdict(target).values() if isinstance(f, Figure)]
-    figures += [*target.sme2.values(), *target.neon.values()]
-    assert len(figures) > 3 and all(figure.source and figure.unit for figure in figures)
-    assert all(figure.least <= figure.value <= figure.most for figure in figures)
-    assert target.sme2.keys() == target.neon.keys()
+    figures = target.figures()
+    assert len(figures) > 6 and all(figure.source and figure.unit for figure in figures.values())
+    assert all(figure.least <= figure.value <= figure.most for figure in figures.values())
+    assert {"units", "vector_bits", "sme2 fp32", "neon fp32", "threads sharing"} <= figures.keys()
+    assert target.sme2.keys() == target.neon.keys() == set(target.dtypes)
+    assert msgspec.json.encode(target).decode().count('"source"') == len(figures) + len(target.shapes)
 
 
 def test_the_published_rates_by_shape_come_out() -> None:
@@ -100,20 +109,67 @@ def test_a_gain_lies_in_its_range_and_says_why(m: int, n: int, k: int, element: 
     assert gain.why.startswith(("fp", "int8"))
 
 
-@given(SIZES, SIZES, SIZES, st.integers(1, 16))
-def test_threads_share_the_unit(m: int, n: int, k: int, threads: int) -> None:
-    product = Product(m, n, k)
-    assert gained(product, threads=threads).times == pytest.approx(gained(product).times / threads)
+@given(st.sampled_from(kit_targets()), SIZES, SIZES, SIZES, st.integers(2, 16), st.sampled_from(sorted(BYTES)))
+def test_threads_share_the_units(target: Target, m: int, n: int, k: int, threads: int, element: str) -> None:
+    entry = operator(work_of(Product(m, n, k), element))
+    alone, several, more = (target.gain(entry, count) for count in (1, threads, threads + 1))
+    if alone is None or several is None or more is None:
+        assert rate_dtype(entry.work) not in target.dtypes
+        return
+    assert 0 < several.low <= several.times <= several.high < math.inf
+    assert ("NEON is faster" in several.why) == (several.times < 1)
+    assert (f"{threads} threads share" in several.why) == (threads > target.units.value)
+    if threads > target.units.value:
+        assert several.times < alone.times or "memory bound" in several.why
+        # NEON has a unit for each thread, and there is no more of SME2.
+        assert more.times <= several.times and more.low <= several.low and more.high <= several.high
 
 
-def test_what_a_target_does_not_know_is_refused_and_not_guessed(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="in fp16 on Arm C1"):
-        read_target("arm_c1").refuse({"fp16"})
-    assert read_target("arm_c1").gain(operator(work_of(Product(64, 64, 64), "fp16"))) is None
+@given(SIZES, SIZES, SIZES, st.integers(2, 16))
+def test_a_machine_of_which_nothing_is_known_of_threads_has_linear_ones(m: int, n: int, k: int, threads: int) -> None:
+    plain = msgspec.structs.replace(m4(), threads=None, near_gb_s=None)
+    entry = operator(work_of(Product(m, n, k)))
+    alone, several = plain.gain(entry), plain.gain(entry, threads)
+    assert alone is not None and several is not None and several.times == pytest.approx(alone.times / threads)
+
+
+def test_as_many_threads_as_units_lose_nothing_and_many_more_lose_to_neon() -> None:
+    entry = operator(work_of(Product(2048, 2048, 2048)))
+    pro, phone = read_target("apple_m4_pro"), read_target("arm_phone")
+    alone, both = pro.gain(entry), pro.gain(entry, 2)
+    assert alone is not None and both is not None and both.low < alone.times < both.high
+    assert both.times == pytest.approx(alone.times, rel=0.05)
+    many = phone.gain(entry, 8)
+    assert many is not None and many.high < 1 and "8 threads share 1 unit: together 37% to 102%" in many.why
+
+
+def test_one_row_on_several_threads_is_still_bound_by_memory() -> None:
+    gain = gained(Product(1, 8192, 8192), threads=4)
+    assert gain.times == gain.high == pytest.approx(1) and gain.low == pytest.approx(1 / 4)
+
+
+@pytest.mark.parametrize("name", [*targets(), "a target of a user"])
+def test_a_dtype_that_a_target_does_not_know_is_refused(name: str) -> None:
+    target = m4() if name not in targets() else read_target(name)
+    assert isinstance(target, Target)
+    if name not in targets():
+        target = msgspec.structs.replace(target, cpu=name, neon={"fp32": target.neon["fp32"]})
+    for element, dtype in (("fp32", "fp32"), ("fp16", "fp16"), ("qint8", "int8")):
+        gain = target.gain(operator(work_of(Product(64, 64, 64), element)))
+        assert (gain is not None) == (dtype in target.dtypes)
+        if dtype not in target.dtypes:
+            with pytest.raises(InputError, match=f"in {dtype} on {re.escape(target.cpu)} is not known"):
+                target.refuse({dtype})
+        target.refuse({dtype, "fp32"})
+
+
+def test_what_a_target_does_not_know_is_not_guessed(tmp_path: Path) -> None:
     assert m4().gain(operator(None)) is None
-    assert read_target("arm_c1").gain(operator(work_of(Product(1, 64, 64)))) is None
+    assert read_target("arm_phone").gain(operator(work_of(Product(1, 64, 64)))) is None
     with pytest.raises(InputError, match="no target nowhere"):
         read_target("nowhere")
+    with pytest.raises(InputError, match=r"arm_c1 any more: it mixed two cores; use arm_phone .* or arm_c1_pro"):
+        read_target("arm_c1")
     (tmp_path / "broken.json").write_text('{"kind": "target", "name": 5}')
     with pytest.raises(InputError, match="not what the kit writes"):
         read_target(tmp_path / "broken.json")

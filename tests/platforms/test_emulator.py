@@ -431,7 +431,7 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
     assert "--speedup must be 1 or more" in refused(measured_run, emulated, "--speedup", 0)
     assert "exclude each other" in refused(measured_run, emulated, "--speedup", 4, "--target", "apple_m4")
     assert "there is no target nowhere" in refused(measured_run, emulated, "--target", "nowhere")
-    assert "in fp16 on Arm C1" in refused(measured_run, emulated, "--target", "arm_c1")
+    assert "in fp16 on CPU 7" in refused(measured_run, emulated, "--target", "arm_phone")
     other = tmp_path / "other.py"
     other.write_text(
         "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"
