@@ -62,17 +62,9 @@ def _one(target: "Target") -> str:
         (name, f"{figure.value:g}", _range(figure), figure.unit, figure.kind, figure.source)
         for name, figure in target.figures().items()
     ]
-    rows += [
-        (
-            f"shape {each.m} x {each.k} x {each.n} {each.element}",
-            f"{each.gflops_prepacked:g}",
-            "-",
-            "GFLOP/s, prepacked",
-            "published",
-            each.source,
-        )
-        for each in target.shapes
-    ]
+    for each in target.shapes:
+        shape = f"shape {each.m} x {each.k} x {each.n} {each.element}"
+        rows.append((shape, f"{each.gflops_prepacked:g}", "-", "GFLOP/s, prepacked", "published", each.source))
     head = [f"{target.name}: {target.cpu}", f"  {target.about}"]
     derived = [f"  derived from {', '.join(target.derived_from)}: none of them is a test of it"]
     return "\n".join([*head, *(derived if target.derived_from else []), "", *table(rows, 1, left=(3, 4, 5)), ""])
