@@ -394,25 +394,39 @@ def history(
 
 
 def forecast(
-    measured: str | Path | Run,
-    emulated: str | Path | Run,
+    measured: torch.nn.Module | str | Path | Run,
+    emulated: str | Path | Run | None = None,
     *,
     target: str | Path | None = None,
     speedups: Sequence[float] | None = None,
+    example_inputs: Any = None,
+    out: str | Path | None = None,
+    on_progress: OnProgress | None = None,
 ) -> Records[Forecast]:
-    """Predict what SME2 would change: times of a measured run, operators that `kernels` shows on SME2.
+    """Predict what SME2 would change in a run that was measured without it; a .pte or a model is measured first, as by
+    `profile`.
 
-    How much faster each becomes follows from its dtype and shape on `target`: a machine that `sme2-kit targets` lists
-    ("apple_m4", unless said otherwise), or a file that `roofs` wrote on one with SME2.
-    Instead, `speedups` are assumed of all of them, each with its own prediction.
+    Which operators SME2 runs is in the table of known kernels; `emulated`, a run that `kernels` made, is the proof, and
+    `forecast.evidence` says which of them it stands on. How much faster each becomes follows from its dtype and shape
+    on `target`: a machine that `sme2-kit targets` lists ("apple_m4" unless said otherwise), "all" of them, or a file
+    that `roofs` wrote on a machine with SME2. Instead, `speedups` are assumed of all of them, each with its own
+    prediction.
     """
-    from model_profiling.analysis.run.run_forecasts import forecasts
+    from model_profiling.analysis.run.run_forecasts import forecast_targets, forecasts
     from model_profiling.analysis.sme2.target import DEFAULT
+    from model_profiling.api.loaded_run import Run
     from model_profiling.api.records import Records
 
     if target is not None and speedups:
         raise InputError("target and speedups exclude each other", "Give the machine, or what to assume.")
-    return Records(forecasts(_opened(measured), _opened(emulated), tuple(speedups or ()), target or DEFAULT))
+    if isinstance(measured, Run) or (isinstance(measured, (str, Path)) and Path(measured).is_dir()):
+        run = _opened(measured)
+    else:
+        run = profile(measured, example_inputs, out=out, on_progress=on_progress)
+    proof = None if emulated is None else _opened(emulated)
+    if str(target) == "all":
+        return Records(entry for each in forecast_targets(run, proof) for entry in each.forecasts)
+    return Records(forecasts(run, proof, tuple(speedups or ()), target or DEFAULT))
 
 
 @takes_options("tune")

@@ -73,7 +73,7 @@ def _run_directory(path: Path, args: argparse.Namespace) -> int:
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
-    return answer(args, run.summary, lambda: run_text.show_run(run))
+    return answer(args, run.full_summary, lambda: run_text.show_run(run))
 
 
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:

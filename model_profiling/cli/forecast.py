@@ -1,21 +1,35 @@
-"""`sme2-kit forecast RUN EMULATED`: what would SME2 change, on a machine that has none?"""
+"""`sme2-kit forecast RUN|MODEL`: what would SME2 change, on a machine that has none?"""
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_profiling.cli.answer import answer
+from model_profiling.cli.progress import progress
 
-HELP = "predict what SME2 would change: times of a measured run, kernels of an emulated one"
+if TYPE_CHECKING:
+    from model_profiling.api import Run
+
+HELP = "predict what SME2 would change in a run, or in a model, which is measured first"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("measured", type=Path, metavar="RUN", help="a run measured without SME2 (sme2-kit run)")
-    parser.add_argument("emulated", type=Path, metavar="EMULATED", help="the same model's kernels (sme2-kit kernels)")
+    parser.add_argument(
+        "measured", metavar="RUN|MODEL", help="a run measured without SME2; or a .pte or a model, which is measured now"
+    )
+    parser.add_argument(
+        "emulated",
+        type=Path,
+        metavar="EMULATED",
+        nargs="?",
+        help="the same model's kernels as proof (sme2-kit kernels), instead of the table of known kernels",
+    )
+    parser.add_argument("--emulated", dest="proof", type=Path, metavar="RUN", help=argparse.SUPPRESS)
     parser.add_argument(
         "--target",
         metavar="NAME",
-        help="the machine with SME2: a name that `sme2-kit targets` lists (default: apple_m4), or a file that "
-        "`sme2-kit roofs` wrote on one",
+        help="the machine with SME2: a name that `sme2-kit targets` lists (default: apple_m4), all of them, or a file "
+        "that `sme2-kit roofs` wrote on one",
     )
     parser.add_argument(
         "--speedup",
@@ -28,12 +42,35 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.analysis.run.run_forecasts import forecast_targets
     from model_profiling.api import forecast, open_run
     from model_profiling.base.errors import InputError
-    from model_profiling.report.terminal.forecast_text import show_forecasts
+    from model_profiling.report.terminal.forecast_text import show_forecasts, show_targets
 
-    measured = open_run(args.measured)
     if args.target and args.speedup:
         raise InputError("--target and --speedup exclude each other", "Name the machine, or what to assume.")
-    found = forecast(measured, args.emulated, target=args.target, speedups=args.speedup)
-    return answer(args, list(found), lambda: show_forecasts(measured.summary.model, list(found)))
+    emulated = args.emulated or args.proof
+    measured, proof = _measured(args.measured), open_run(emulated) if emulated is not None else None
+    model = measured.summary.model
+    if args.target == "all":
+        every = forecast_targets(measured, proof)
+        return answer(args, every, lambda: show_targets(model, every))
+    found = forecast(measured, proof, target=args.target, speedups=args.speedup)
+    return answer(args, list(found), lambda: show_forecasts(model, list(found)))
+
+
+def _measured(what: str) -> "Run":
+    """Return the run at a path; a program or a model is measured first, where `run` and `profile` put it."""
+    from model_profiling.api import open_run, profile
+    from model_profiling.api import run as run_program
+    from model_profiling.models.lookup import model_name
+
+    if Path(what).is_dir() or Path(what).suffix == ".etdump":
+        return open_run(what)
+    with progress() as report:
+        if what.endswith(".pte"):
+            from model_profiling.pipeline.defaults import output_root_of
+            from model_profiling.platforms.local import LocalPlatform
+
+            return run_program(what, out=output_root_of(Path(what), LocalPlatform().folder), on_progress=report)
+        return profile(what, out=Path(f"out_{model_name(what)}"), on_progress=report)

@@ -15,6 +15,7 @@ from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.roofs.roof_table import KindRow, RoofRow
 from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
 from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.analysis.timing.breakdown import CategoryTime, OperatorTime
@@ -182,7 +183,8 @@ class AnalysisAnswer(msgspec.Struct, frozen=True):
     """Where the time goes in each experiment, how the bottleneck moved, and what to do next.
 
     With `timing` "emulated", times tell nothing. `summary_file` has the whole analysis, if one was written.
-    `operator_scaling` has the operators that lose most where several numbers of threads were measured.
+    `operator_scaling` has the operators that lose most where several numbers of threads were measured. `sme2` says what
+    SME2 does for the model, or would do: which operators have a kernel, and a prediction, which is no measurement.
     """
 
     model: str
@@ -194,6 +196,7 @@ class AnalysisAnswer(msgspec.Struct, frozen=True):
     notes: list[str]
     summary_file: str = ""
     operator_scaling: list[CurveOperators] = []
+    sme2: list[Sme2Answer] = []
 
 
 class ProfileAnswer(msgspec.Struct, frozen=True):

@@ -126,8 +126,13 @@ class ReadTools:
         context: Context,
         run_dir: Annotated[str, Field(description="A run measured without SME2 (tool `run`).", min_length=1)],
         emulated_dir: Annotated[
-            str, Field(description="The run directory that `kernels` made of the same model.", min_length=1)
-        ],
+            str | None,
+            Field(
+                description="The run directory that `kernels` made of the same model, as proof of which operators SME2 "
+                "runs (default: the table of known kernels).",
+                min_length=1,
+            ),
+        ] = None,
         speedups: Annotated[
             list[float] | None,
             Field(description="Assumed speedups of all operators that SME2 runs, 1 or more, instead of a target."),
@@ -138,7 +143,7 @@ class ReadTools:
         ] = None,
     ) -> answers.Forecasts:
         """Predict what SME2 would change in a run measured without it. This is no measurement."""
-        sides = [str(self._workspace.run(path)) for path in (run_dir, emulated_dir)]
+        sides = [str(self._workspace.run(path)) for path in (run_dir, emulated_dir) if path is not None]
         words = repeated("speedup", speedups) + flags(target=target)
         found = (await self._commands.kit(steps_of(context), "forecast", *sides, "--json", *words)).read(list[Forecast])
         return answers.Forecasts([results.forecast(entry, _SHOWN) for entry in found])

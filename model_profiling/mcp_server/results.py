@@ -116,6 +116,10 @@ def analysis_answer(
         operator_scaling=[
             msgspec.structs.replace(curve, operators=curve.operators[:most]) for curve in summary.operator_scaling
         ],
+        sme2=[
+            msgspec.structs.replace(found, forecast=found.forecast and forecast(found.forecast, most))
+            for found in summary.sme2
+        ],
     )
 
 

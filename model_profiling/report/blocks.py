@@ -146,6 +146,8 @@ class Report(msgspec.Struct, frozen=True):
     no_actions: str = ""
     # Whether figures and actions are shown less boldly: they cannot be relied on, as the alerts say.
     subdued: bool = False
+    # What SME2 does for the model, or would do.
+    sme2: list[KeyFigure] = []
 
     def section(self, key: str) -> Section | None:
         return next((section for section in self.sections if section.key == key), None)

@@ -25,7 +25,7 @@ from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, for_page, ink_on
-from model_profiling.report.words import GAINS
+from model_profiling.report.words import GAINS, SME2_TITLE
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
@@ -84,6 +84,7 @@ def _rendered(template: str, script: str, **values: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     style = (_FILES / "page.css").read_text(encoding="utf-8")
     shared = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": digest}
+    shared["sme2_title"] = SME2_TITLE
     return _environment().get_template(template).render(**shared, **values)
 
 

@@ -22,7 +22,7 @@ from model_profiling.report.blocks import (
     Tree,
     address,
 )
-from model_profiling.report.words import GAINS
+from model_profiling.report.words import GAINS, SME2_TITLE
 
 # A tree cannot be folded here: all but the costliest parts are left to the page.
 _MOST_BRANCHES = 24
@@ -58,6 +58,9 @@ def _first_screen(report: Report) -> list[str]:
         lines += ["", *_figures(report.figures, report.subdued)]
     if report.legend:
         lines += ["", text(report.legend)]
+    if report.sme2:
+        lines += ["", f"## {SME2_TITLE}", ""]
+        lines += [f"- {text(f.label)}: **{text(f.value)}** ({text(f.note)})" for f in report.sme2]
     if report.actions or report.no_actions:
         lines += ["", "## What to do next", *_blocks(list(report.actions), {})]
         lines += ["", text(GAINS if report.actions else report.no_actions)]

@@ -69,7 +69,8 @@ _NODES = (
 
 @dataclass(frozen=True)
 class NodeKind:
-    """A kind of node: its name, and the slots of the values it takes and makes, of its window and its groups."""
+    """A kind of node: its name, and the slots of the values it takes and makes, of its window and its groups, and of a
+    convolution's strides and padding."""
 
     name: str
     inputs: tuple[int, ...]
@@ -77,6 +78,8 @@ class NodeKind:
     window: tuple[int, ...] = ()
     groups: int | None = None
     permutation: int | None = None
+    strides: tuple[int, ...] = ()
+    padding: tuple[int, ...] = ()
 
 
 def _kind(entry: str) -> NodeKind:
@@ -91,7 +94,11 @@ def _kind(entry: str) -> NodeKind:
         slots[field] for field in slots if table == "_XNNPooling2D" and field in ("pooling_height", "pooling_width")
     ]
     made = tuple(slots[field] for field in values if field.startswith("output"))
-    return NodeKind(name, tuple(taken), made, tuple(window), slots.get("groups"), slots.get("perm"))
+    strides, padding = (
+        tuple(slots[field] for field in slots if table == "_XNNNodeConv" and field.startswith(part))
+        for part in ("subsampling_", "padding_")
+    )
+    return NodeKind(name, tuple(taken), made, tuple(window), slots.get("groups"), slots.get("perm"), strides, padding)
 
 
 NODES = tuple(map(_kind, _NODES))

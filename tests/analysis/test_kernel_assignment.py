@@ -98,7 +98,7 @@ def test_every_call_belongs_to_the_operator_that_made_it(traced: Get, name: str,
             in_trace[entry.kernel] += entry.count
     operators = Counter[str]()
     for call in (call for operator in run.evidence.operators for call in operator.kernels):
-        operators[call.kernel] += call.calls
+        operators[call.kernel] += call.calls or 0
     elsewhere = Counter({call.kernel: call.calls for call in run.evidence.at_load})
     elsewhere.update({call.kernel: call.calls for call in run.evidence.unassigned})
     assert operators + elsewhere == in_trace

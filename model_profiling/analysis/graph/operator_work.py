@@ -63,7 +63,7 @@ def _widened(operators: Sequence[Operator], dtypes: Sequence[str], graph: ModelG
 def _work(step: FlowStep, wide: bool) -> Work | None:
     """Return the work of a step, `wide` where fp16 is computed in fp32."""
     element = "fp32" if wide and _element(step) == "fp16" else _element(step)
-    product = _product(step.node) if step.node is not None else None
+    product = matrix_product(step.node) if step.node is not None else None
     if step.node is None and base_name(step.op) in _LOOKUPS:
         return None
     if not step.outputs or (product is None and step.node is not None and step.node.multiply_accumulates):
@@ -154,7 +154,7 @@ def _bytes(tensors: Sequence[FlowTensor], element: str, packed: bool = False) ->
     return total
 
 
-def _product(node: XnnpackNode) -> Product | None:
+def matrix_product(node: XnnpackNode) -> Product | None:
     """Return the matrix product of a node; None for all that is none."""
     if len(node.inputs) < 2 or not node.outputs:
         return None
@@ -162,10 +162,11 @@ def _product(node: XnnpackNode) -> Product | None:
     if not source or not other or not out or not node.groups:
         return None
     window = prod(node.kernel)
+    # Weights tell the channels: what is quantized when it runs is given as NCHW.
     if node.op == "Conv2d":
-        return Product(prod(out[:-1]), out[-1] // node.groups, window * source[-1] // node.groups, node.groups)
+        return Product(prod(out[:-1]), out[-1] // node.groups, prod(other[1:]), node.groups)
     if node.op == "ConvTranspose2d":
-        return Product(prod(source[:-1]), window * out[-1] // node.groups, source[-1] // node.groups, node.groups)
+        return Product(node.positions, window * out[-1] // node.groups, other[-1], node.groups)
     if node.op == "DepthwiseConv2d":
         # Each channel has filters of its own. One channel alone is an ordinary convolution, and runs as one.
         return Product(prod(out[:-1]), out[-1] // source[-1], window, source[-1])

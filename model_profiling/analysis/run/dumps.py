@@ -15,6 +15,7 @@ from model_profiling.analysis.process.program_memory import ProgramMemory
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
+from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import UNKNOWN, CategoryTable
 from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
@@ -67,6 +68,8 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     operator_scaling: list[CurveOperators] = []
     # Traced pairs that ran with different versions of ExecuTorch: which operators call other kernels.
     kernel_comparisons: list[KernelComparison] = []
+    # What SME2 does for the model, or would do: set in the file, and where it is printed.
+    sme2: list[Sme2Answer] = []
     schema: int = SCHEMA
     sources: str | msgspec.UnsetType = msgspec.UNSET
 

@@ -4,13 +4,18 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from model_profiling.analysis.compare.grouping import OperatorGroup, operator_groups
 from model_profiling.analysis.graph.cost_tree import CostNode, cost_tree
 from model_profiling.analysis.graph.sources import UNLINKED
 from model_profiling.analysis.roofs.roofline import Roofline
+from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.run_forecasts import forecasts
+from model_profiling.analysis.run.run_sme2 import sme2_answers
 from model_profiling.analysis.run.summary import has_times
+from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
 from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.target import DEFAULT
 from model_profiling.analysis.timing.spans import Span, spans, typical_execution
@@ -77,11 +82,21 @@ class RunView(RunData):
         return [operator_graph(self, name) for name in graph_experiments(self)]
 
     @functools.cached_property
+    def sme2(self) -> list[Sme2Answer]:
+        """What SME2 does for the model, or would do; of a language model, in each of its phases."""
+        return sme2_answers(self)
+
+    @property
+    def full_summary(self) -> AnalysisSummary:
+        """The summary as it is written down, with what SME2 does."""
+        return msgspec.structs.replace(self.summary, sme2=self.sme2)
+
+    @functools.cached_property
     def forecasts(self) -> list[Forecast]:
-        """What SME2 would change, if an emulated run is there to tell."""
-        if self.emulated is None:
-            return []
-        return forecasts(self, self.emulated, target=self.target or DEFAULT)
+        """What SME2 would change. What cannot be predicted is an error only where a user gave what should tell it."""
+        if self.emulated is not None or self.target is not None:
+            return forecasts(self, self.emulated, target=self.target or DEFAULT)
+        return [answer.forecast for answer in self.sme2 if answer.forecast is not None]
 
     @functools.cached_property
     def rooflines(self) -> dict[str, Roofline]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, KernelCalls, KernelEvidence
+from model_profiling.analysis.sme2.kernel_table import KernelLookup, NodeKind, node_kind, why_no_table
 from model_profiling.analysis.sme2.weight_formats import (
     CHECKED,
     FormatKernels,
@@ -32,6 +33,7 @@ _LEVELS: tuple[tuple[str, Level], ...] = (
     ("_neon", "NEON"),
 )
 _UNKNOWN: Level = "unknown"
+_MOST_DTYPES = 3
 _NO_TRACE = "there is no kernel trace (run with mode: trace where kernels can be traced)"
 
 
@@ -51,6 +53,8 @@ class CoveredOperator(msgspec.Struct, frozen=True):
     why_not: str
     # What its weights are stored as; '' if it has none, or the .pte does not tell.
     weights: str = ""
+    # What gives it an SME2 kernel, as far as the table of known kernels tells.
+    change: str = ""
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -58,7 +62,8 @@ class Coverage(msgspec.Struct, frozen=True):
     `formats` has the same by weight format.
 
     `unknown` is the reason why nobody can say which operators run on SME2; the counts are then None, and `unassigned`
-    has the kernels that ran for one operator or another.
+    has the kernels that ran for one operator or another. `not_known` are operators of which the table of known kernels
+    has nothing: those that run on SME2 are then at least so many.
     """
 
     eligible: int
@@ -71,6 +76,7 @@ class Coverage(msgspec.Struct, frozen=True):
     unknown: str = ""
     unassigned: list[KernelCalls] = []
     formats: list[FormatKernels] = []
+    not_known: int = 0
 
 
 class _Work(msgspec.Struct, frozen=True):
@@ -78,11 +84,75 @@ class _Work(msgspec.Struct, frozen=True):
 
     multiply_accumulates: int | None
     shape: str
-    pointwise: bool
     weights: str
+    # What decides its kernel; None if it is no node, or of no fixed size.
+    kind: NodeKind | None = None
 
 
-_NOTHING = _Work(None, "", False, "")
+class _Judged(msgspec.Struct, frozen=True):
+    """What an operator runs on, by evidence or by the table."""
+
+    level: Level
+    kernels: list[KernelCalls]
+    why_not: str
+    change: str = ""
+
+
+_NOTHING = _Work(None, "", "")
+
+
+def known_coverage(
+    instances: list[InstanceTime],
+    table: KernelLookup | None,
+    executorch: str,
+    model: Path,
+    dtype: str,
+    method: str = "forward",
+    tokens: int | None = None,
+) -> Coverage:
+    """Say of every CONV and GEMM operator what a CPU with SME2 would run it on, by the table of known kernels.
+
+    `dtype` is the program's: another one that would have a kernel is what changes it.
+    """
+    work = _works(instances, model, method, tokens)
+    judged = {
+        row: _by_table(entry, work.get(row, _NOTHING), table, executorch, dtype)
+        for row, entry in enumerate(instances)
+        if entry.category in ELIGIBLE
+    }
+    operators = _operators(instances, work, judged)
+    if operators and all(operator.level == _UNKNOWN for operator in operators):
+        return _not_known(operators, operators[0].why_not, [])
+    return _summed(operators)
+
+
+def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | None, executorch: str, dtype: str) -> _Judged:
+    if entry.where == "portable":
+        return _Judged("portable", [], _why_not_portable(entry, work))
+    if table is None:
+        return _Judged(_UNKNOWN, [], why_no_table(executorch))
+    if work.kind is None:
+        return _Judged(_UNKNOWN, [], "the .pte does not tell what it is (not there, of no fixed size, or not matched)")
+    known = table.find(work.kind)
+    if known is None:
+        return _Judged(_UNKNOWN, [], f"no {work.kind.words} is in the table of known kernels")
+    level = _level([KernelCalls(kernel, None) for kernel in known.sme2], entry)
+    if level == "SME2":
+        return _Judged(level, [KernelCalls(kernel, None) for kernel in known.sme2], "")
+    others = [name for name in table.dtypes_with_sme2(work.kind) if name != dtype]
+    change = f"--dtype {' or '.join(others[:_MOST_DTYPES])}" if others else ""
+    return _Judged(level, [KernelCalls(kernel, None) for kernel in known.sme2], _why_none(work.kind, work), change)
+
+
+def _why_none(kind: NodeKind, work: _Work) -> str:
+    """Return why a node gets no SME2 kernel."""
+    if kind.op == "DepthwiseConv2d":
+        return "depthwise convolution: KleidiAI has no SME2 kernel for it"
+    if missing := no_kernel(work.weights):
+        return missing
+    if kind.form == "pointwise":
+        return f"{kind.words} lowered to an unpacked fully connected, which has no SME2 kernel"
+    return f"{kind.words} stays on XNNPACK's own kernels: no packed path was taken"
 
 
 def coverage(
@@ -96,16 +166,24 @@ def coverage(
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
     work = _works(instances, model, method, tokens)
     called, unknown = _called(instances, evidence)
-    eligible = {position: entry for position, entry in enumerate(instances) if entry.category in ELIGIBLE}
-    levels = {
-        position: _UNKNOWN if unknown and entry.where == "delegated" else _level(called.get(position, []), entry)
-        for position, entry in eligible.items()
-    }
-    reached = {work[position].weights for position in eligible if levels[position] == "SME2" and position in work}
-    operators = []
-    for position, entry in eligible.items():
-        known = work.get(position, _NOTHING)
-        operators.append(
+    judged = {}
+    for row, entry in enumerate(instances):
+        if entry.category in ELIGIBLE:
+            level = _UNKNOWN if unknown and entry.where == "delegated" else _level(called.get(row, []), entry)
+            judged[row] = _Judged(level, called.get(row, []), _why_not(entry, level, features, work.get(row, _NOTHING)))
+    operators = _operators(instances, work, judged)
+    if unknown and any(operator.level == _UNKNOWN for operator in operators):
+        return _not_known(operators, unknown, evidence.unassigned if evidence else [])
+    return _summed(operators)
+
+
+def _operators(
+    instances: list[InstanceTime], work: dict[int, _Work], judged: dict[int, _Judged]
+) -> list[CoveredOperator]:
+    found = []
+    for row, verdict in judged.items():
+        entry, known = instances[row], work.get(row, _NOTHING)
+        found.append(
             CoveredOperator(
                 name=entry.name,
                 category=entry.category,
@@ -113,23 +191,22 @@ def coverage(
                 where=entry.where,
                 dtype=entry.dtype,
                 instruction=entry.instruction,
-                level=levels[position],
-                kernels=called.get(position, []),
+                level=verdict.level,
+                kernels=verdict.kernels,
                 multiply_accumulates=known.multiply_accumulates,
                 shape=known.shape,
-                why_not=_why_not(entry, levels[position], features, known, reached),
+                why_not=verdict.why_not,
                 weights=known.weights,
+                change=verdict.change,
             )
         )
-    if unknown and any(operator.level == _UNKNOWN for operator in operators):
-        return _not_known(operators, unknown, evidence.unassigned if evidence else [])
-    return _summed(operators)
+    return found
 
 
 def _not_known(operators: list[CoveredOperator], why: str, unassigned: list[KernelCalls]) -> Coverage:
     """Return what is left to say where kernels cannot be given to operators: how often SME2 was called at all."""
     matrix = [call for call in unassigned if call.kernel.startswith(MATRIX_KERNEL)]
-    on_sme2 = sum(call.calls for call in matrix if _kernel_level(call.kernel) == "SME2")
+    on_sme2 = sum(call.calls or 0 for call in matrix if _kernel_level(call.kernel) == "SME2")
     seen = f"; {on_sme2:,} calls of SME2 matrix kernels were traced" if matrix else ""
     headline = f"Which of {len(operators)} eligible operators run on SME2 is unknown: {why}{seen}"
     work = _work(operators)
@@ -146,14 +223,19 @@ def _summed(operators: list[CoveredOperator]) -> Coverage:
     on_sme2 = [x for x in operators if x.level == "SME2"]
     work = _work(operators)
     done = None if work is None else _work(on_sme2) or 0
+    not_known = sum(x.level == _UNKNOWN for x in operators)
     if not operators:
         headline = "The model has no CONV or GEMM operators"
     else:
-        headline = f"SME2 runs {len(on_sme2)} of {len(operators)} eligible operators"
+        least = "at least " if not_known else ""
+        headline = f"SME2 runs {least}{len(on_sme2)} of {len(operators)} eligible operators"
         if work and done is not None:
-            headline += f", {done / work:.0%} of the multiply-accumulates"
+            headline += f", {least}{done / work:.0%} of the multiply-accumulates"
     on_sme = sum(x.level == "SME" for x in operators)
-    return Coverage(len(operators), len(on_sme2), on_sme, work, done, headline, operators, formats=_formats(operators))
+    formats = _formats(operators)
+    return Coverage(
+        len(operators), len(on_sme2), on_sme, work, done, headline, operators, formats=formats, not_known=not_known
+    )
 
 
 def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> tuple[dict[int, list[KernelCalls]], str]:
@@ -185,11 +267,8 @@ def _kernel_level(kernel: str) -> Level:
     return next((level for part, level in _LEVELS if part in kernel), "other")
 
 
-def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work, reached: set[str]) -> str:
-    """Return why an operator does not run on SME2, as far as the evidence goes; '' if it does.
-
-    `reached` are the weight formats of which some operator of this run does.
-    """
+def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work) -> str:
+    """Return why a traced operator does not run on SME2, as far as the evidence goes; '' if it does."""
     if level == "SME2":
         return ""
     if level == _UNKNOWN:
@@ -199,16 +278,12 @@ def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work
         return _why_not_portable(entry, work)
     if "sme2" not in features:
         return "SME2 is off or absent" if level != "SME" else "SME2 is off or absent; SME is used"
-    if entry.kind == "depthwise":
-        return "depthwise convolution: KleidiAI has no SME2 kernel for it"
-    if work.weights not in reached and (missing := no_kernel(work.weights)):
-        return missing
     if is_packed(entry.dtype):
         return "packed for KleidiAI, but another kernel was chosen (size or shape)"
-    if entry.kind == "batch matmul":
-        return f"batch matrix multiply in {entry.dtype}: not on the packed path"
-    if work.pointwise and entry.category == "GEMM":
-        return f"1x1 convolution lowered to an unpacked fully connected in {entry.dtype}"
+    if work.kind is not None:
+        return _why_none(work.kind, work)
+    if entry.kind == "depthwise":
+        return "depthwise convolution: KleidiAI has no SME2 kernel for it"
     return f"{entry.kind} in {entry.dtype or 'this type'} stays on XNNPACK's own kernels: no packed path was taken"
 
 
@@ -243,7 +318,7 @@ def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int 
     unfixed = graph.flow.unfixed if graph is not None else frozenset()
     found = {row: _node_work(node, instances[row].instruction not in unfixed) for row, node in nodes.items()}
     for row, weights in weight_formats(graph).items() if graph is not None else ():
-        found.setdefault(row, _Work(None, "", False, weights))
+        found.setdefault(row, _Work(None, "", weights))
     return found
 
 
@@ -253,6 +328,6 @@ def _node_work(node: "xnnpack_graph.XnnpackNode", fixed: bool) -> _Work:
     return _Work(
         node.multiply_accumulates if fixed else None,
         f"{'' if fixed else 'up to '}{shapes} -> {out}",
-        node.op == "Conv2d" and node.kernel == (1, 1),
         weight_format(node),
+        node_kind(node) if fixed else None,
     )

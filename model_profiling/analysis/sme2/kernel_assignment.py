@@ -19,10 +19,10 @@ ELIGIBLE = ("CONV", "GEMM")
 
 
 class KernelCalls(msgspec.Struct, frozen=True):
-    """One kernel and how often it was called."""
+    """One kernel and how often it was called; None where nothing was counted: it is known from a table."""
 
     kernel: str
-    calls: int
+    calls: int | None
 
 
 class OperatorKernels(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
-"""A forecast: what SME2 would change, from times measured without it and the kernels an emulated CPU chose with it.
+"""A forecast: what SME2 would change, from times measured without it and the kernels that a CPU with it chooses.
 
-Which operators SME2 takes is known, because the emulated run shows their kernels. How much faster each becomes follows
-from its dtype and shape on a target; or the user assumes it, and every assumption gets its own prediction.
+Which operators SME2 takes is in the table of known kernels, or an emulated run shows it. How much faster each becomes
+follows from its dtype and shape on a target; or the user assumes it, and every assumption gets its own prediction.
 """
 
 import operator
@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.sme2.gains import Gain
 from model_profiling.analysis.sme2.target import (
     FP16_OVER_FP32,
@@ -53,8 +53,12 @@ class PredictedOperator(msgspec.Struct, frozen=True):
     label: Literal["prediction"] = "prediction"
 
 
+# Where it is from which operators SME2 takes: the table of known kernels, an emulated CPU, or one that has SME2.
+Evidence = Literal["table", "emulated", "traced"]
+
+
 class Forecast(msgspec.Struct, frozen=True):
-    """One experiment's time if SME2 took the operators it takes under emulation, which need `on_sme2_ms` now.
+    """One experiment's time if SME2 took the operators that `evidence` says, which need `on_sme2_ms` now.
 
     `target` is the machine whose gains are taken, '' where they are assumed. `without` is the time on a CPU that has
     all that the target has but SME2, None where that is what was measured: SME2 gains on top of that. Times are in this
@@ -73,6 +77,7 @@ class Forecast(msgspec.Struct, frozen=True):
     target: str = ""
     without: Prediction | None = None
     operators: list[PredictedOperator] = []
+    evidence: Evidence = "emulated"
 
     @property
     def stages(self) -> list[Prediction]:
@@ -126,10 +131,14 @@ def _narrowed(work: Work | None) -> Work | None:
 
 
 class Sides:
-    """A measured breakdown, and which of its operators SME2 takes by an emulated run."""
+    """A measured breakdown, and which of its operators SME2 takes by some evidence."""
 
-    def __init__(self, name: str, breakdown: Breakdown, coverage: Coverage, notes: list[str]) -> None:
-        self.name, self.breakdown, self.notes = name, breakdown, notes
+    def __init__(
+        self, name: str, breakdown: Breakdown, coverage: Coverage, notes: list[str], evidence: Evidence = "emulated"
+    ) -> None:
+        self.name, self.breakdown, self.evidence = name, breakdown, evidence
+        unknown = [entry for entry in coverage.operators if entry.level == "unknown"]
+        self.notes = [*notes, *([_unknown_kernels(unknown)] if unknown else [])]
         self.eligible = [entry for entry in breakdown.instances if entry.category in ("CONV", "GEMM")]
         ours = [(entry.instruction, entry.category, entry.kind) for entry in self.eligible]
         if ours != [(x.instruction, x.category, x.kind) for x in coverage.operators]:
@@ -157,6 +166,7 @@ class Sides:
             predictions=predictions,
             left=sorted(left, key=lambda entry: -entry.ms),
             notes=[*self.notes, *notes],
+            evidence=self.evidence,
             **more,
         )
 
@@ -216,6 +226,11 @@ def derived_forecast(sides: Sides, target: AnyTarget, record: ExperimentRecord) 
             (_operator(x, gains[key], before[key]) for key, x in sides.taken.items()), key=lambda entry: -entry.ms
         ),
     )
+
+
+def _unknown_kernels(operators: list[CoveredOperator]) -> str:
+    whether = counted(len(operators), "operator")
+    return f"whether SME2 runs {whether} is not known, taken as unchanged: {operators[0].why_not}"
 
 
 def _none_note(sides: Sides) -> list[str]:

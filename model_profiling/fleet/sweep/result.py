@@ -236,7 +236,7 @@ def _measured(
         unknown["speedup"] = "this CPU has no accelerator for the dtype that can be switched off"
     elif compared.high is None:
         unknown["speedup"] = f"{compared.turns} turns are too few for an interval"
-    percent, words, why = _coverage(analysed)
+    percent, words, why = _known_coverage(name, summary) if summary.sme2 else _coverage(analysed)
     if why:
         unknown["sme2_coverage_percent"] = why
     if analysed is None:
@@ -283,6 +283,19 @@ def _coverage(analysed: ExperimentAnalysis | None) -> tuple[float | None, str, s
     if not found.eligible:
         return None, "", "the program has no CONV or GEMM operators"
     return found.on_sme2 / found.eligible * 100, found.headline, ""
+
+
+def _known_coverage(name: str, summary: AnalysisSummary) -> tuple[float | None, str, str]:
+    """Return the same of the table of known kernels; switching features does not change what a program has."""
+    metrics = summary.metrics.experiments if summary.metrics is not None else {}
+    kinds = {key: entry.phase.kind if entry.phase is not None else "" for key, entry in metrics.items()}
+    alike = [found for found in summary.sme2 if kinds.get(found.experiment) == kinds.get(name)]
+    found = alike[0] if alike else None
+    if found is None or found.on_sme2 is None:
+        return None, "", found.unknown if found is not None else _NOT_TRACED
+    if not found.eligible:
+        return None, "", "the program has no CONV or GEMM operators"
+    return found.on_sme2 / found.eligible * 100, f"{found.headline} (known of ExecuTorch {found.executorch})", ""
 
 
 class _Earlier:

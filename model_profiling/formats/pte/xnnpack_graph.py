@@ -43,7 +43,8 @@ class XnnpackNode:
 
     `kernel` is the height and width of a convolution's or pooling's window, and `groups` a convolution's groups;
     otherwise () and 1. `permutation` is a
-    transpose's: dimension i of its output is dimension permutation[i] of its input.
+    transpose's: dimension i of its output is dimension permutation[i] of its input. `pointwise` is a convolution that
+    multiplies each position alone: XNNPACK runs it as a fully connected layer.
     """
 
     index: int
@@ -54,6 +55,7 @@ class XnnpackNode:
     kernel: tuple[int, ...] = ()
     groups: int = 1
     permutation: tuple[int, ...] = ()
+    pointwise: bool = False
 
     @property
     def multiply_accumulates(self) -> int:
@@ -63,11 +65,18 @@ class XnnpackNode:
         source, other, out = self.inputs[0].shape, self.inputs[1].shape, self.outputs[0].shape
         if self.op in ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected") and source and out:
             # Each weight meets each position once: of the output, or, transposed, of the input.
-            positions = source[:-1] if self.op == "ConvTranspose2d" else out[:-1]
-            return prod(positions) * prod(other)
+            positions = self.positions if self.op == "ConvTranspose2d" else prod(out[:-1])
+            return positions * prod(other)
         if self.op == "BatchMatrixMultiply" and source:
             return prod(out) * source[-1]
         return 0
+
+    @property
+    def positions(self) -> int:
+        """The positions of a transposed convolution's input: all its numbers by its channels, which the weights tell,
+        as inputs that are quantized when it runs are not NHWC."""
+        channels = self.inputs[1].shape[-1] * self.groups
+        return prod(self.inputs[0].shape) // channels if channels else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +183,16 @@ def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> Xnnp
         tuple(table.u32(field) for field in kind.window),
         table.u32(kind.groups) if kind.groups is not None else 1,
         permutation,
+        _is_pointwise(kind, table),
     )
+
+
+def _is_pointwise(kind: schema.NodeKind, table: FlatTable) -> bool:
+    """Return whether a convolution looks at each position alone: 1x1, every position, nothing around, one group."""
+    if kind.name != "Conv2d" or kind.groups is None:
+        return False
+    ones = (*kind.window, *kind.strides, kind.groups)
+    return all(table.u32(slot) == 1 for slot in ones) and not any(table.u32(slot) for slot in kind.padding)
 
 
 def _look_up(table: FlatTable, field: int, values: dict[int, XnnpackValue]) -> XnnpackValue:

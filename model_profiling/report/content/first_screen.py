@@ -14,7 +14,7 @@ from model_profiling.report.blocks import AdviceBlock, KeyFigure
 from model_profiling.report.content.reproduce import rerun_command
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.content.source_lines import file_line, source
-from model_profiling.report.words import comparison_sentence, factor, forecast_sentence, gain_text, kernels_sentence
+from model_profiling.report.words import comparison_sentence, factor, gain_text, kernels_sentence
 from model_profiling.runner.features import feature_label, meaning
 
 MOST_ACTIONS = 3
@@ -178,7 +178,7 @@ def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
 
 
 def shifts(run: RunView) -> list[str]:
-    """Return what dominated before and what does now; and what is predicted, if anything is."""
+    """Return what dominated before and what does now."""
     if not run.measured:
         covered = [
             f"{run.label(name)}: {experiment.coverage.headline}."
@@ -202,8 +202,7 @@ def shifts(run: RunView) -> list[str]:
     if len(others) > _MOST_SHIFTS:
         found.append(f"The section Latency has {len(others) - _MOST_SHIFTS} more comparisons.")
     # Where nothing is to be done, that is said there.
-    found += [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
-    return found + [_in_phase(run, f.experiment, run.labelled(forecast_sentence(f))) for f in run.forecasts]
+    return found + [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
 
 
 def _in_phase(run: RunView, name: str, said: str) -> str:

@@ -6,6 +6,11 @@ from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.terminal.forecast_text import gaining_operators, left_operators, notes_of
 
+_EVIDENCE = {
+    "table": "Which operators SME2 runs is from the kit's table of known kernels of this ExecuTorch.",
+    "emulated": "Which operators SME2 runs is known from the kernels of an emulated run.",
+    "traced": "Which operators SME2 runs was traced on a CPU that has it.",
+}
 _CAPTION = "Above in milliseconds, below in percent of each bar."
 
 
@@ -14,7 +19,7 @@ def section(run: RunView) -> Section | None:
         return None
     blocks: list[Block] = [
         Paragraph(
-            "A prediction, not a measurement. Which operators SME2 runs is known from the kernels of an emulated run. "
+            f"A prediction, not a measurement. {_EVIDENCE[run.forecasts[0].evidence]} "
             "How much faster each becomes follows from its dtype and shape on a machine with SME2; nothing else is "
             "assumed to change, and times are in this machine's milliseconds."
         )

@@ -72,7 +72,7 @@ def _coverage_table(coverage: Coverage) -> Table:
     rows: list[Row] = []
     for name, operator in zip(operator_names(coverage), coverage.operators, strict=True):
         kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
-        calls = sum(call.calls for call in operator.kernels)
+        calls = sum(call.calls or 0 for call in operator.kernels)
         work = operator.multiply_accumulates
         macs = Number(f"{work:,}" if work is not None else "-", work)
         rows.append((Name(name), operator.level, Name(kernels), Number(str(calls), calls), macs, operator.why_not))

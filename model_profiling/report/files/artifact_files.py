@@ -73,7 +73,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
         writer.write_text(run.path / THREADS, tables.threads_csv(run.metrics.scaling), renew)
         writer.write_text(run.path / OPERATOR_THREADS, tables.operator_threads_csv(summary.operator_scaling), renew)
     writer.write_json(directory.metrics_path, run.metrics, renew)
-    writer.write_json(directory.analysis_path, summary, renew)
+    writer.write_json(directory.analysis_path, run.full_summary, renew)
     stem = run.manifest.model.stem
     writer.write_json(directory.summary_path(stem, "json"), _pipeline_summary(run), renew)
     writer.write_text(directory.summary_path(stem, "md"), pipeline_summary(run), renew)

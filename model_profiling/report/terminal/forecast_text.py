@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from model_profiling.analysis.run.run_forecasts import TargetForecast
 from model_profiling.analysis.sme2.sme2_forecast import Forecast, PredictedOperator, RemainingOperator
 from model_profiling.base.printing import tell
 from model_profiling.formats.graph_terms import unique
@@ -34,8 +35,35 @@ def show_forecasts(model: str, forecasts: list[Forecast]) -> None:
     lines = ["", f"{model} with SME2: a prediction, not a measurement"]
     for forecast in forecasts:
         lines += ["", *_experiment(forecast), ""]
-    lines += [f"  note   {note}" for note in notes_of(forecasts)]
+    lines += [f"  note   {note}" for note in [*evidence_notes(forecasts), *notes_of(forecasts)]]
     tell("\n".join(lines) + "\n\n")
+
+
+def show_targets(model: str, found: Sequence[TargetForecast]) -> None:
+    """Print one row for each target, and why there is none."""
+    rows = [("target", "times faster", "range", "largest part then", "CPU")]
+    for entry in found:
+        for forecast in entry.forecasts:
+            after, bounds = forecast.predictions[-1], forecast.speedup_range
+            largest = f"{after.next_bottleneck} {after.shares[after.next_bottleneck]:.0%}"
+            told = f"{bounds[0]:.2f}x to {bounds[1]:.2f}x" if bounds else "-"
+            rows.append((entry.target, numbers.ratio(forecast.speedups[-1]), told, largest, entry.cpu))
+        if not entry.forecasts:
+            rows.append((entry.target, "not known", "-", "-", entry.why_not))
+    known = [forecast for entry in found for forecast in entry.forecasts]
+    lines = ["", f"{model} with SME2: predictions, not measurements", "", *table(rows, 1, {3, 4}), ""]
+    lines += [f"  note   {note}" for note in [*evidence_notes(known), *notes_of(known)]]
+    tell("\n".join(lines) + "\n\n")
+
+
+def evidence_notes(forecasts: Sequence[Forecast]) -> list[str]:
+    """Say what the choice of operators stands on."""
+    words = {
+        "table": "which operators SME2 runs is from the table of known kernels; sme2-kit kernels MODEL.pte proves it",
+        "emulated": "which operators SME2 runs was seen under emulation",
+        "traced": "which operators SME2 runs was traced on a CPU that has it",
+    }
+    return unique(words[forecast.evidence] for forecast in forecasts)
 
 
 def _experiment(forecast: Forecast) -> list[str]:

@@ -8,12 +8,14 @@ from model_profiling.report import numbers
 from model_profiling.report.blocks import AdviceBlock, KeyFigure, Number, Row
 from model_profiling.report.content import first_screen as content
 from model_profiling.report.content import phases as phase_content
+from model_profiling.report.content import sme2 as sme2_content
 from model_profiling.report.content import threads as thread_content
 from model_profiling.report.content.modules import short
 from model_profiling.report.content.roofline import headroom_line, roof_line
 from model_profiling.report.content.startup import lines as startup_lines
 from model_profiling.report.terminal.style import Style, wrapped
 from model_profiling.report.terminal.text_table import table
+from model_profiling.report.words import SME2_TITLE
 
 # A line of a model may be long; its beginning tells it.
 _MOST_LETTERS = 72
@@ -30,6 +32,7 @@ def first_screen(run: RunView, style: Style) -> list[str]:
     lines += _figures(content.figures(run), comparisons[0] if comparisons else None, style)
     meaning = content.legend(run)
     lines += [f"  {style.dim(wrapped(meaning))}", ""] if meaning else [""]
+    lines += _sme2(sme2_content.figures(run), style)
     lines += _actions(content.actions(run), content.no_actions(run), style)
     return lines + [line for sentence in content.shifts(run) for line in (f"  {wrapped(sentence)}", "")]
 
@@ -44,6 +47,12 @@ def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Sty
             shown = style.verdict(comparison, f"{figure.value:>{value}}")
         lines.append(f"  {figure.label:<{label}}  {shown}  {style.dim(wrapped(figure.note, label + value + 6))}")
     return lines
+
+
+def _sme2(figures: list[KeyFigure], style: Style) -> list[str]:
+    """Return what SME2 does for the model, or would do, under one heading."""
+    lines = _figures(figures, None, style)
+    return [f"  {style.bold(SME2_TITLE)}", *(f"  {line}" for line in lines), ""] if figures else []
 
 
 def _actions(actions: list[AdviceBlock], otherwise: str, style: Style) -> list[str]:

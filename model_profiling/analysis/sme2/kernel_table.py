@@ -1,0 +1,151 @@
+"""The table of known kernels: from what a node in the .pte is to the kernels that Arm CPUs run for it.
+
+XNNPACK chooses by the kind of node, its types, its weights, whether it looks at each position alone, and whether there
+is one row or several; so `sme2-kit kernels --make-table` runs programs that have every such node under an emulator and
+writes down what ran, for one version of ExecuTorch. A node that no program had is unknown, never without a kernel.
+"""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from model_profiling.analysis.graph.operator_work import matrix_product
+from model_profiling.base import files
+from model_profiling.base.directories import cache_directory
+from model_profiling.base.dtypes import NAMES, OF_ACTIVATIONS
+from model_profiling.base.errors import InputError
+
+if TYPE_CHECKING:
+    from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
+
+SCHEMA = 1
+_SHIPPED = Path(__file__).parents[2] / "kernel_tables"
+MAKE = "sme2-kit kernels --make-table"
+# The CPUs of the table, as `sme2-kit kernels --level` calls them.
+Cpu = Literal["sme2", "sme1", "neon"]
+CPUS: tuple[Cpu, ...] = ("sme2", "sme1", "neon")
+_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
+_WORDS = {
+    "Conv2d": "convolution",
+    "DepthwiseConv2d": "depthwise convolution",
+    "ConvTranspose2d": "transposed convolution",
+    "FullyConnected": "fully connected layer",
+    "BatchMatrixMultiply": "batch matrix multiplication",
+}
+
+
+class NodeKind(msgspec.Struct, frozen=True, order=True):
+    """All of a node that XNNPACK chooses a kernel by. `weights` are what its second side is stored as."""
+
+    op: str
+    activations: str
+    weights: str
+    result: str
+    form: Literal["", "pointwise", "window", "grouped"]
+    rows: Literal["one", "several"]
+
+    @property
+    def words(self) -> str:
+        """`1x1 convolution in fp16`."""
+        dtype = OF_ACTIVATIONS.get(self.activations)
+        form = {"pointwise": "1x1 ", "grouped": "grouped "}.get(self.form, "")
+        how = " with activations quantized as it runs" if self.activations in ("qdint8", "qpint8") else ""
+        return f"{form}{_WORDS[self.op]} in {dtype.computes_as or dtype.name if dtype else self.activations}{how}"
+
+
+class KnownKernels(msgspec.Struct, frozen=True):
+    """KleidiAI's matrix kernels that each CPU calls for one kind of node; none: XNNPACK's own, which use no SME.
+
+    `dtypes` are the exports in which it was seen, `nodes` is how many were seen, all alike.
+    """
+
+    node: NodeKind
+    sme2: list[str]
+    sme1: list[str]
+    neon: list[str]
+    dtypes: list[str]
+    nodes: int
+
+    @property
+    def on_sme2(self) -> bool:
+        return any("_sme2_" in kernel for kernel in self.sme2)
+
+    def kernels(self, cpu: Cpu) -> list[str]:
+        return {"sme2": self.sme2, "sme1": self.sme1, "neon": self.neon}[cpu]
+
+
+class KernelTable(msgspec.Struct, frozen=True, tag="kernel_table", tag_field="kind"):
+    """What is known of one version of ExecuTorch, whose name is `executorch`; `emulator` is what it was seen in."""
+
+    executorch: str
+    emulator: str
+    rows: list[KnownKernels]
+    schema: int = SCHEMA
+
+
+class KernelLookup:
+    """A table, asked for nodes."""
+
+    def __init__(self, table: KernelTable) -> None:
+        self.executorch = table.executorch
+        self._rows = {row.node: row for row in table.rows}
+
+    def find(self, kind: NodeKind) -> KnownKernels | None:
+        """Return what is known of a kind of node; None if no program of the table had one."""
+        return self._rows.get(kind)
+
+    def dtypes_with_sme2(self, kind: NodeKind) -> list[str]:
+        """Return the dtypes of an export in which the same layer has an SME2 kernel."""
+        alike = [row for row in self._rows.values() if (row.node.op, row.node.form) == (kind.op, kind.form)]
+        found = {dtype for row in alike if row.on_sme2 for dtype in row.dtypes}
+        # A dtype may leave some such layers as they are.
+        return [name for name in NAMES if name in found and name not in self._rows[kind].dtypes]
+
+
+def node_kind(node: "XnnpackNode") -> NodeKind | None:
+    """Return what of a node decides its kernel; None if it multiplies no matrices."""
+    product = matrix_product(node)
+    if node.op not in _NODES or product is None:
+        return None
+    form: Literal["", "pointwise", "window", "grouped"] = ""
+    if node.op in ("Conv2d", "ConvTranspose2d"):
+        form = "pointwise" if node.pointwise else "grouped" if node.groups > 1 else "window"
+    source, other = node.inputs[:2]
+    weights = other.dtype if other.constant else f"computed {other.dtype}"
+    rows: Literal["one", "several"] = "one" if product.m == 1 else "several"
+    return NodeKind(node.op, source.dtype, weights, node.outputs[0].dtype, form, rows)
+
+
+def table_path(executorch: str) -> Path:
+    """Return where a table that a user made is kept."""
+    return cache_directory() / "kernel_tables" / f"{executorch}.json"
+
+
+@functools.lru_cache(maxsize=8)
+def known_table(executorch: str) -> KernelLookup | None:
+    """Return the table of an ExecuTorch: the user's own, else the one of the kit; None if there is none."""
+    if not executorch or executorch != Path(executorch).name:
+        return None
+    path = next((p for p in (table_path(executorch), _SHIPPED / f"{executorch}.json") if files.is_file(p)), None)
+    if path is None:
+        return None
+    table = files.read_json(path, KernelTable, "kernel table")
+    if table.executorch != executorch:
+        raise InputError(f"{path} is of ExecuTorch {table.executorch}", f"Make it again: {MAKE}")
+    return KernelLookup(table)
+
+
+def shipped_tables() -> Sequence[str]:
+    """Return the versions of ExecuTorch whose tables come with the kit."""
+    return sorted(path.stem for path in _SHIPPED.glob("*.json"))
+
+
+def why_no_table(executorch: str) -> str:
+    """Return why nothing is known of an ExecuTorch, and what makes it known."""
+    if not executorch:
+        return "the run does not say which ExecuTorch it used (a runner of your own)"
+    shipped = " and ".join(shipped_tables())
+    return f"no table of kernels is known of ExecuTorch {executorch} (there is one of {shipped}); {MAKE} makes it"

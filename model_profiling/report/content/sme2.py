@@ -1,0 +1,91 @@
+"""What SME2 does for the model, or would do, for the first screen: kernels, prediction, what gets none and why."""
+
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
+from model_profiling.analysis.sme2.sme2_forecast import Forecast
+from model_profiling.base.units import counted
+from model_profiling.report import numbers
+from model_profiling.report.blocks import KeyFigure
+from model_profiling.report.words import factor
+
+_MOST_GROUPS = 3
+_NOT_KNOWN = "not known"
+
+
+def figures(run: RunView) -> list[KeyFigure]:
+    """Return what there is to know, one fact a line; of a language model, of each of its phases."""
+    return [figure for answer in run.sme2 for figure in _facts(run, answer)]
+
+
+def evidence_words(answer: Sme2Answer) -> str:
+    """Say how it is known which operators SME2 runs."""
+    return {
+        "table": f"known of ExecuTorch {answer.executorch}, not traced",
+        "emulated": "seen under emulation",
+        "traced": "traced",
+    }[answer.evidence]
+
+
+def _facts(run: RunView, answer: Sme2Answer) -> list[KeyFigure]:
+    phase = run.phase(answer.experiment)
+    found = [_kernels(answer)]
+    if answer.eligible:
+        if answer.measured is not None:
+            found.append(KeyFigure("SME2 on against off, measured", *factor(answer.measured)))
+        found += _predicted(answer)
+        found += [_without(group) for group in answer.without[:_MOST_GROUPS]]
+    return [KeyFigure(f"{f.label} ({phase})" if phase else f.label, f.value, f.note) for f in found]
+
+
+def _kernels(answer: Sme2Answer) -> KeyFigure:
+    label = "with an SME2 kernel"
+    if not answer.eligible:
+        return KeyFigure(label, "none", "the model has no CONV or GEMM operators: SME2 changes nothing")
+    if answer.on_sme2 is None:
+        return KeyFigure(label, _NOT_KNOWN, answer.unknown)
+    least = "at least " if answer.not_known else ""
+    parts = ["CONV and GEMM operators", evidence_words(answer)]
+    if answer.work and answer.work_on_sme2 is not None:
+        parts.insert(1, f"{least}{answer.work_on_sme2 / answer.work:.0%} of the multiply-accumulates")
+    if answer.not_known:
+        parts.append(f"{answer.not_known} not known")
+    return KeyFigure(label, f"{answer.on_sme2} of {answer.eligible}", "; ".join(parts))
+
+
+def _predicted(answer: Sme2Answer) -> list[KeyFigure]:
+    forecast = answer.forecast
+    if forecast is None:
+        # Where kernels are not known, that is said already.
+        return [KeyFigure("with SME2, predicted", _NOT_KNOWN, answer.no_forecast)] if not answer.unknown else []
+    before, after = forecast.without or forecast.now, forecast.predictions[-1]
+    return [
+        KeyFigure("with SME2, predicted", numbers.ratio(forecast.speedups[-1]), _whole(forecast)),
+        KeyFigure(
+            "largest part then, predicted",
+            after.next_bottleneck,
+            f"{after.shares[after.next_bottleneck]:.0%} of the time; without SME2 {before.next_bottleneck} with "
+            f"{before.shares[before.next_bottleneck]:.0%}",
+        ),
+    ]
+
+
+def _whole(forecast: Forecast) -> str:
+    before, after = (forecast.without or forecast.now).predicted_ms, forecast.predictions[-1].predicted_ms
+    times = f"{numbers.ms(before)} to {numbers.ms(after)}"
+    if not forecast.on_sme2:
+        return "no operator would run on SME2, so nothing becomes faster by it"
+    bounds = forecast.speedup_range
+    told = f"{numbers.ratio(bounds[0])} to {numbers.ratio(bounds[1])}; " if bounds else ""
+    step = " (on this machine, with fp16 arithmetic and i8mm)" if forecast.without else ""
+    return f"{told}{times} as on {forecast.target}{step}"
+
+
+def _without(group: NoKernel) -> KeyFigure:
+    unknown = group.level == "unknown"
+    change = f"; {group.change} has one" if group.change else ""
+    where = f" ({group.source})" if group.source and group.level == "portable" else ""
+    return KeyFigure(
+        "SME2 kernel not known" if unknown else "no SME2 kernel",
+        counted(group.operators, "operator"),
+        f"{numbers.share(group.share)} of the time: {group.why}{where}{change}",
+    )
