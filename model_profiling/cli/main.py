@@ -29,6 +29,7 @@ COMMANDS = (
     "analyze",
     "compare",
     "forecast",
+    "validate-forecast",
     "roofs",
     "tune",
     "sweep",
