@@ -85,7 +85,8 @@ def validate_forecast(
     if not cells:
         why = platform.probe().unproven or "this CPU has no feature that matters for them and can be switched off"
         raise InputError(f"nothing can be switched in {', '.join(asked.dtypes)}: {why}", "See sme2-kit doctor.")
-    roofs = _roofs(asked, platform, list(dict.fromkeys(cell.dtype for cell in cells)), on_progress, on_note)
+    warnings: list[str] = []
+    roofs = _roofs(asked, platform, list(dict.fromkeys(cell.dtype for cell in cells)), on_progress, warnings, on_note)
     probe = platform.probe()
     found = ForecastValidation(
         created=now(),
@@ -93,6 +94,7 @@ def validate_forecast(
         executorch=roofs.executorch,
         environment=shared_environment(platform.name, probe.features, {"arch": probe.arch, **probe.environment}),
         roofs=shared_roofs(roofs),
+        warnings=warnings,
     )
     for number, cell in enumerate(cells, 1):
         label = f"{cell.name} {cell.dtype} ({number} of {len(cells)})"
@@ -134,9 +136,17 @@ def _cells(asked: ValidationRequest, platform: Platform) -> Iterator[_Cell]:
 
 
 def _roofs(
-    asked: ValidationRequest, platform: Platform, dtypes: list[str], on_progress: OnProgress, on_note: OnNote
+    asked: ValidationRequest,
+    platform: Platform,
+    dtypes: list[str],
+    on_progress: OnProgress,
+    warnings: list[str],
+    on_note: OnNote,
 ) -> Roofs:
-    """Return the roofs of this CPU in all dtypes with the features on and off; what is known of them is used."""
+    """Return the roofs of this CPU in all dtypes with the features on and off; what is known of them is used.
+
+    What makes a new measurement hard to believe is added to `warnings`.
+    """
     known = earlier_roofs(str(platform.probe().environment.get("cpu") or ""), on_note)
     if known is not None and (asked.force or known.executorch != platform.runner(None).executorch):
         known = None
@@ -146,7 +156,12 @@ def _roofs(
     if known is not None and not lacking:
         on_note(f"uses the roofs of {known.cpu} that were measured on {known.created[:10]} (--force measures again)")
         return known
-    return measure_roofs(Probing(lacking, (_THREADS,), asked.probing), platform, on_progress, on_note)
+
+    def warn(sentence: str) -> None:
+        warnings.append(without_paths(sentence))
+        on_note(sentence)
+
+    return measure_roofs(Probing(lacking, (_THREADS,), asked.probing), platform, on_progress, warn)
 
 
 def _hold(

@@ -39,14 +39,15 @@ METHOD = (
 )
 _LEGEND = (
     f"An error is predicted over measured, less 1. A prediction that is off by no more than {TOLERANCE:.0%}, counted "
-    "from the nearer end of the measurement's 95 % interval, is counted as right."
+    "from the nearer end of the measurement's 95 % interval, is not counted as wrong."
 )
 
 
 def write(found: ForecastValidation, home: Path) -> list[Path]:
-    """Write the JSON and the page into a folder."""
+    """Write the JSON and the page, made from the same record, into a folder."""
     written = [home / FORECAST_VALIDATION, home / VALIDATION_PAGE]
-    files.write_json(written[0], found)
+    # On one line: it is for programs, and a third of the size.
+    files.write_bytes(written[0], files.json_bytes(found, indent=0))
     files.write_text(written[1], html.overview(page_report(found), {}, _MADE_FROM))
     return written
 
@@ -73,6 +74,12 @@ def alerts(found: ForecastValidation) -> list[str]:
         instead = f": the same method was tested on {', '.join(found.switched)}" if found.switched else ""
         said.append(f"SME2 itself was not tested, because this CPU has none{instead}.")
     said += [f"{each.model} {each.dtype} failed: {each.why}" for each in found.failed]
+    warned = sum(bool(model.warnings) for model in found.models)
+    if found.warnings or warned:
+        roofs = "the roofs, and " if found.warnings else ""
+        said.append(
+            f"The machine was not quiet. With warnings: {roofs}{warned} of {counted(len(found.models), 'run')}."
+        )
     unbounded = [f"{each.model} {each.dtype}" for each in found.models if each.time.outside is None]
     if unbounded:
         said.append(f"Too few launches for an interval, so that noise counts as error: {', '.join(unbounded)}")
@@ -80,8 +87,11 @@ def alerts(found: ForecastValidation) -> list[str]:
 
 
 def _figures(found: ForecastValidation) -> list[KeyFigure]:
-    within = f"{len(found.within)} of {counted(len(found.models), 'prediction')} right"
-    figures = [KeyFigure("the forecast", found.verdict, within)]
+    outcomes = (
+        f"of {counted(len(found.models), 'prediction')} {found.count('right')} right, {found.count('wrong')} wrong"
+    )
+    noisy = found.count("too noisy to tell")
+    figures = [KeyFigure("the forecast", found.verdict, outcomes + (f", {noisy} too noisy to tell" if noisy else ""))]
     whole = errors_of(model.time for model in found.models)
     if whole is not None:
         worst = max(found.models, key=lambda model: abs(model.time.error))
@@ -146,9 +156,9 @@ def models_section(found: ForecastValidation) -> Section:
     }
     blocks: list[Block] = [Paragraph(measured), table]
     blocks.append(Bullets([_distribution(what, known) for what, known in errors.items()]))
-    warnings = Counter(words for model in found.models for words in model.warnings)
-    if warnings:
-        blocks.append(Bullets([f"{counted(often, 'model')}: {words}." for words, often in warnings.items()]))
+    warned = [f"{model.model} {model.dtype}: {words}." for model in found.models for words in model.warnings]
+    if warned or found.warnings:
+        blocks.append(Bullets([*(f"Roofs: {words}." for words in found.warnings), *warned]))
     return Section("models", "By model", blocks)
 
 

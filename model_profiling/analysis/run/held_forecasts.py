@@ -21,6 +21,7 @@ def held_model(run: RunData, roofs: Roofs, model: str) -> HeldModel:
     """Hold what roofs predict of a run, as a whole and of each CONV and GEMM operator, against what it measured."""
     pair, switch = _switched(run, roofs)
     off, on = (run.summary.experiments[name].breakdown for name in (pair.before, pair.after))
+    records = [run.manifest.experiments[name] for name in (pair.before, pair.after)]
     gains = switch.gains(off)
     whole = hold(off.execute_ms, predicted_ms(off, gains), on.execute_ms, pair.execute.low, pair.execute.high)
     operators, short = [], 0
@@ -38,8 +39,9 @@ def held_model(run: RunData, roofs: Roofs, model: str) -> HeldModel:
     return HeldModel(
         model=model,
         dtype=run.summary.dtype,
-        switched=switch.switched,
-        threads=run.manifest.experiments[pair.after].threads,
+        # What was asked for: other features build on it and go with it.
+        switched=sorted({*records[0].disable_features} - {*records[1].disable_features}) or switch.switched,
+        threads=records[1].threads,
         time=whole,
         operators=operators,
         not_timed=short,

@@ -27,6 +27,7 @@ TOLERANCE = 0.10
 # An operator shorter than this is not judged: XNNPACK's clock reads whole microseconds.
 SHORTEST_MS = 0.005
 
+Outcome = Literal["right", "wrong", "too noisy to tell"]
 Verdict = Literal["holds", "holds in part", "does not hold", "unknown"]
 
 
@@ -49,6 +50,12 @@ class HeldTime(msgspec.Struct, frozen=True):
     def off_by(self) -> float:
         """What counts as its error: that outside of the interval, the whole of it where there is no interval."""
         return abs(self.error if self.outside is None else self.outside)
+
+    @property
+    def outcome(self) -> Outcome:
+        if abs(self.error) <= TOLERANCE:
+            return "right"
+        return "wrong" if self.off_by > TOLERANCE else "too noisy to tell"
 
 
 class HeldOperator(msgspec.Struct, frozen=True):
@@ -134,6 +141,8 @@ class ForecastValidation(msgspec.Struct, frozen=True, tag=KIND, tag_field="kind"
     roofs: Roofs
     models: list[HeldModel] = []
     failed: list[FailedModel] = []
+    # What makes the roofs hard to believe, in words.
+    warnings: list[str] = []
     schema: int = SCHEMA
 
     @property
@@ -141,17 +150,17 @@ class ForecastValidation(msgspec.Struct, frozen=True, tag=KIND, tag_field="kind"
         """What was switched in any of the models."""
         return sorted({feature for model in self.models for feature in model.switched})
 
-    @property
-    def within(self) -> list[HeldModel]:
-        """The models whose prediction is off by no more than the tolerance."""
-        return [model for model in self.models if model.time.off_by <= TOLERANCE]
+    def count(self, outcome: Outcome) -> int:
+        """Return of how many models the prediction was so."""
+        return sum(model.time.outcome == outcome for model in self.models)
 
     @property
     def verdict(self) -> Verdict:
-        if not self.models:
-            return "unknown"
-        part = len(self.within) / len(self.models)
-        return "holds" if part == 1 else "holds in part" if part >= 0.5 else "does not hold"
+        """Whether predictions are right; unknown where most measurements are too noisy to tell."""
+        right, wrong, half = self.count("right"), self.count("wrong"), len(self.models) / 2
+        if not wrong:
+            return "holds" if right and right >= half else "unknown"
+        return "does not hold" if wrong > half else "holds in part"
 
     @property
     def operators(self) -> list[tuple[HeldModel, HeldOperator]]:
