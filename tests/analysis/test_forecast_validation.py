@@ -119,7 +119,12 @@ NAMES = st.text(string.ascii_letters + string.digits + "_-. ", min_size=1, max_s
 
 @given(st.dictionaries(TEXT, st.just(PRIVATE) | st.dictionaries(TEXT, st.just(PRIVATE))))
 def test_nothing_of_an_environment_is_shared_but_what_explains_numbers(facts: dict[str, Any]) -> None:
-    odd = {"host": PRIVATE, "device": {"serial": PRIVATE, "host": PRIVATE}, "build": PRIVATE, "python": PRIVATE}
+    odd: dict[str, Any] = {
+        "host": PRIVATE,
+        "device": {"serial": PRIVATE, "host": PRIVATE},
+        "build": PRIVATE,
+        "python": PRIVATE,
+    }
     odd |= {"system": f"Linux 6.1.0-{PRIVATE}", "sme_units": {"shared_by": [4, 4], "source": PRIVATE}}
     odd |= {"memory_bytes": 16 << 30, "sme_vector_bytes": "64", "cores": 8, "cpu": "Some CPU"}
     environment = {**{name: value for name, value in facts.items() if name not in ("cpu", "arch")}, **odd}

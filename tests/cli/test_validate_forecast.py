@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from model_profiling.analysis.sme2.forecast_validation import HeldModel, hold, read_validation
-from model_profiling.api import forecast_validating, roof_measuring
+from model_profiling.api import forecast_validating, measuring, roof_measuring
 from model_profiling.api.measuring import MeasuredRun, RunRequest
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError, RunError
@@ -44,7 +44,7 @@ def test_a_real_run_is_held_against_its_forecast_and_shared_without_names(
     monkeypatch.setattr(roof_measuring, "_probe", lambda dtype, home, on_progress: toy(dtype))
     broken = cache / "broken.pte"
     broken.write_bytes(toy(dtype).read_bytes())
-    measure = forecast_validating.measure
+    measure = measuring.measure
 
     def failing(asked: RunRequest, *rest: Any) -> MeasuredRun:
         if asked.model == broken:
