@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from platform import node
 
 import msgspec
 
@@ -13,9 +14,9 @@ from model_profiling.analysis.sme2.forecast_validation import (
     FailedModel,
     ForecastValidation,
     HeldModel,
+    shareable,
     shared_environment,
     shared_roofs,
-    without_paths,
 )
 from model_profiling.analysis.sme2.table_check import table_differences, traced_operators
 from model_profiling.api.exporting import from_target
@@ -107,7 +108,7 @@ def validate_forecast(
         except InterruptionError:
             raise
         except KitError as error:
-            why = without_paths(error.message, str(asked.out.absolute()), working_directory(), str(Path.home()))
+            why = _shareable(error.message, asked.out, platform)
             found = msgspec.structs.replace(found, failed=[*found.failed, FailedModel(cell.name, cell.dtype, why)])
             on_note(f"{cell.name} {cell.dtype}: {error.message}")
         else:
@@ -115,6 +116,15 @@ def validate_forecast(
             on_note(f"{cell.name} {cell.dtype}: {validation_page.sentence(held.time)}")
         validation_page.write(found, asked.out)
     return found
+
+
+def _shareable(sentence: str, out: Path, platform: Platform) -> str:
+    """Return a sentence without the names of folders, machines and users that this process knows."""
+    device = platform.probe().environment.get("device")
+    told = [device.get(name) for name in ("serial", "host", "name")] if isinstance(device, dict) else []
+    home = Path.home()
+    names = {str(name) for name in (*told, node(), home.name) if name} - {"root", "localhost"}
+    return shareable(sentence, (str(out.absolute()), working_directory(), str(home)), names)
 
 
 def _is_program(model: str) -> bool:
@@ -158,7 +168,7 @@ def _roofs(
         return known
 
     def warn(sentence: str) -> None:
-        warnings.append(without_paths(sentence))
+        warnings.append(_shareable(sentence, asked.out, platform))
         on_note(sentence)
 
     return measure_roofs(Probing(lacking, (_THREADS,), asked.probing), platform, on_progress, warn)
@@ -189,14 +199,15 @@ def _with_kernels(
     no_gain = "" if sme2 else "SME2 was not switched"
     if platform.trace_note:
         unknown = no_gain or "which operators SME2 runs is not known: kernels cannot be traced here"
-        return msgspec.structs.replace(held, not_traced=platform.trace_note, no_gain=unknown)
+        not_traced = _shareable(platform.trace_note, home, platform)
+        return msgspec.structs.replace(held, not_traced=not_traced, no_gain=unknown)
     try:
         traced = measure(kernels_request(pte, platform, None, home / "kernels"), platform, on_progress).run
         gain = held_gain(run, traced) if sme2 else None
     except InterruptionError:
         raise
     except KitError as error:
-        why = without_paths(error.message, str(home.absolute()), working_directory(), str(Path.home()))
+        why = _shareable(error.message, home, platform)
         return msgspec.structs.replace(held, not_traced=why, no_gain=no_gain or why)
     return msgspec.structs.replace(
         held, traced=traced_operators(traced), differences=table_differences(traced), gain=gain, no_gain=no_gain

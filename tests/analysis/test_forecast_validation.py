@@ -24,9 +24,9 @@ from model_profiling.analysis.sme2.forecast_validation import (
     errors_of,
     hold,
     read_validation,
+    shareable,
     shared_environment,
     shared_roofs,
-    without_paths,
 )
 from model_profiling.analysis.sme2.table_check import TableDifference, table_differences, traced_operators
 from model_profiling.analysis.sme2.target import MeasuredTarget, read_target
@@ -141,13 +141,19 @@ def test_nothing_of_an_environment_is_shared_but_what_explains_numbers(facts: di
 )
 def test_files_are_called_by_their_names_alone(parts: list[str], words: str) -> None:
     folder = "/" + "/".join(parts[:-1])
-    said = without_paths(words.format(f"{folder}/{parts[-1]}"), folder)
+    said = shareable(words.format(f"{folder}/{parts[-1]}"), [folder])
     assert "/" not in said and said == words.format(parts[-1])
 
 
 def test_paths_nobody_told_of_lose_their_folders_and_other_words_stay() -> None:
     said = "model /home/jane/nets/a.pte: 12 tokens/s, and/or ~/b/c.py, off/on (/tmp/x/)"
-    assert without_paths(said) == "model a.pte: 12 tokens/s, and/or c.py, off/on (x)"
+    assert shareable(said) == "model a.pte: 12 tokens/s, and/or c.py, off/on (x)"
+
+
+@given(NAMES, st.sampled_from(["{} does not answer", "no route to '{}'", "see {}: lost", "{}:22 refused"]))
+def test_machines_and_people_are_called_by_no_name(name: str, words: str) -> None:
+    assert PRIVATE not in shareable(words.format(PRIVATE), names=[PRIVATE, "", "x"])
+    assert shareable(f"x{name}y stays", names=[f"{name}y"]) == f"x{name}y stays"
 
 
 def written(found: ForecastValidation, home: Path) -> Path:

@@ -240,15 +240,23 @@ def shared_roofs(roofs: Roofs) -> Roofs:
     return sealed(msgspec.structs.replace(roofs, environment=told))
 
 
+# Stands for the name of a machine or a person.
+_NAMELESS = "(name left out)"
 # A path from the root of the file system, as it stands in a sentence.
 _PATH = re.compile(r"(?<![\w.~/])~?(?:/[^\s/'\"`,;:()]+)+/?")
 
 
-def without_paths(text: str, *folders: str) -> str:
-    """Return a sentence in which files are called by their names alone; `folders` may have spaces in them."""
+def shareable(text: str, folders: Iterable[str] = (), names: Iterable[str] = ()) -> str:
+    """Return a sentence in which files are called by their names alone, and machines and people by none.
+
+    `folders` may have spaces in them, and `names` are words of their own.
+    """
     for folder in sorted(filter(None, folders), key=len, reverse=True):
         text = text.replace(f"{folder.rstrip('/')}/", "")
-    return _PATH.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], text)
+    text = _PATH.sub(lambda found: found[0].rstrip("/").rpartition("/")[2], text)
+    for name in sorted(filter(None, names), key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", _NAMELESS, text)
+    return text
 
 
 def read_validation(path: Path) -> ForecastValidation:
