@@ -1,5 +1,6 @@
 """`sme2-kit validate-forecast` for real: roofs, a model on and off, a page and a JSON file that name nobody."""
 
+import contextlib
 import getpass
 import json
 import socket
@@ -9,15 +10,21 @@ from typing import Any
 
 import pytest
 
+import sme2_kit
 from model_profiling.analysis.sme2.forecast_validation import HeldModel, hold, read_validation
+from model_profiling.analysis.sme2.target import MeasuredTarget, read_target
 from model_profiling.api import forecast_validating, measuring, roof_measuring
 from model_profiling.api.measuring import MeasuredRun, RunRequest
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError, RunError
+from model_profiling.base.on_progress import no_notes, no_progress
 from model_profiling.cli.main import main
 from model_profiling.pipeline.accelerator import accelerator
+from model_profiling.pipeline.schedule import Counts
+from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.platforms.local import LocalPlatform
 from tests.analysis.test_target import measured_roofs
+from tests.conftest import needs_emulator
 from tests.helpers.contract_check import check_printed
 
 
@@ -79,6 +86,38 @@ def test_a_real_run_is_held_against_its_forecast_and_shared_without_names(
     if not found.environment.sme2:
         run = next((home / f"{toy(dtype).stem}-{dtype}" / "runs").iterdir())
         assert main(["forecast", str(run), str(run), "--target", str(home / "forecast_validation.json")]) == 2
+
+
+NET = """
+import torch
+
+
+class Net(torch.nn.Sequential):
+    def __init__(self):
+        super().__init__(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 32))
+"""
+
+
+@pytest.mark.wide
+def test_where_sme2_is_switched_a_target_and_the_table_are_held_against_what_ran(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Under the emulator, as if its times were measured: the kernels are real, and no number is judged."""
+    needs_emulator()
+    (cache / "net.py").write_text(NET)
+    pte = sme2_kit.export("net.py:Net", dtype="fp32", input_shapes=["8,64"], out=cache / "net").paths.pte
+    monkeypatch.setattr(roof_measuring, "_probe", lambda dtype, home, on_progress: pte)
+    asked = forecast_validating.ValidationRequest(cache / "out", [str(pte)], ("fp32",), 0.1, Counts(2, 1))
+    with contextlib.closing(EmulatorPlatform()) as platform:
+        platform.timing = "measured"
+        found = forecast_validating.validate_forecast(asked, platform, no_progress, no_notes)
+    (held,) = found.models
+    assert found.environment.sme2 and held.switched == ["sme2"] and not held.not_traced
+    assert held.gain is not None and held.gain.target == "apple_m4" and held.gain.predicted_low <= held.gain.predicted
+    # Two layers on a CPU with NEON, with SME and with SME2.
+    assert held.traced == 6 and all(each.state in ("differs", "unknown") for each in held.differences)
+    assert isinstance(read_target(cache / "out" / "forecast_validation.json"), MeasuredTarget)
+    assert "What SME2 gains" in (cache / "out" / "forecast_validation.html").read_text()
 
 
 def test_what_is_finished_stays_when_it_is_interrupted(
