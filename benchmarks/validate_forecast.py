@@ -3,132 +3,40 @@
     python -m benchmarks.validate_forecast [--work DIR] [--only published|switched]
     python -m benchmarks.validate_forecast --models NAME path/net.py:Net     # these alone, printed and not written
 
-Nothing is fitted: roofs are measured by the probe program, targets are published numbers, shapes are the model's own.
+The second is `sme2-kit validate-forecast` with all models. Nothing is fitted: roofs are measured by the probe program,
+targets are published numbers, shapes are the model's own.
 What was exported or measured already, in DIR, is not measured again.
 """
 
 import argparse
-import dataclasses
-import statistics
 from pathlib import Path
 
 import sme2_kit
 from benchmarks.published import TABLES
-from model_profiling.analysis.roofs.roof_rates import Roofs, known_roofs
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.sme2.gains import Switch, predicted_ms
+from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
 from model_profiling.analysis.sme2.target import DEFAULT, Target, read_target
 from model_profiling.analysis.sme2.whatif import Prediction
-from model_profiling.base.errors import KitError
 from model_profiling.base.printing import tell
 from model_profiling.models import registered_models
-from model_profiling.models.lookup import model_name
-from model_profiling.pipeline.accelerator import accelerator
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.report import markdown
+from model_profiling.report.blocks import Report, Section
+from model_profiling.report.validation_page import models_section
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "forecast.md"
-DTYPES = ("fp32", "fp16", "int8")
 # Milliseconds by category on one core, SME2 off and on: read off a published picture, +-2 ms (Arm, SqueezeSAM).
 PUBLISHED = {
     "fp16": {"CONV": (880, 98), "GEMM": (32, 8), "Data Movement": (139, 119), "Other": (109, 72)},
     "int8": {"CONV": (310, 69), "GEMM": (28, 9), "Data Movement": (123, 126), "Other": (93, 98)},
 }
-# An operator shorter than this is not judged: XNNPACK's clock reads whole microseconds.
-SHORTEST_MS = 0.005
 
 
-@dataclasses.dataclass(frozen=True)
-class Switched:
-    """One model whose "on" was predicted from "off" and then measured."""
-
-    model: str
-    dtype: str
-    feature: str
-    off_ms: float
-    predicted: float
-    on_ms: float
-    # Of each CONV and GEMM operator: predicted against measured.
-    operators: list[float]
-
-    @property
-    def error(self) -> float:
-        return self.predicted / self.on_ms - 1
-
-
-def switched(roofs: Roofs, work: Path, models: list[str]) -> list[Switched]:
-    """Predict "on" from "off" for every model and dtype in which this machine can switch something."""
-    found = []
-    dtypes = [dtype for dtype in DTYPES if accelerator(LocalPlatform(), dtype) is not None]
-    for model in models:
-        known, name = registered_models().get(model), model_name(model)
-        for dtype in (dtype for dtype in dtypes if known is None or dtype in known.dtypes):
-            try:
-                run = sme2_kit.profile(model, dtype=dtype, out=work / f"{name}-{dtype}", budget_s=25)
-            except KitError as error:
-                tell(f"{model} {dtype}: {error}\n")
-                continue
-            row = judge_prediction(run, roofs, name)
-            if row is not None:
-                found.append(row)
-                tell(f"{model} {dtype}: {row.error:+.1%}\n")
-    return found
-
-
-def judge_prediction(run: RunView, roofs: Roofs, model: str) -> Switched | None:
-    """Return what was predicted of a run against what it measured; None if nothing was switched in it."""
-    if not run.summary.comparisons:
-        return None
-    pair = run.summary.comparisons[0]
-    records = [run.manifest.experiments[name] for name in (pair.before, pair.after)]
-    measured = [
-        roofs.measurement(run.summary.dtype, r.features.active if r.features else [], r.threads) for r in records
-    ]
-    if measured[0] is None or measured[1] is None:
-        return None
-    switch = Switch(measured[0], measured[1])
-    off, on = (run.summary.experiments[name].breakdown for name in (pair.before, pair.after))
-    gains = switch.gains(off)
-    matrix = [(x, gain) for x, gain in zip(off.instances, gains, strict=True) if x.category in ("CONV", "GEMM")]
-    after = [entry for entry in on.instances if entry.category in ("CONV", "GEMM")]
-    errors = [
-        entry.ms / gain.times / there.ms - 1
-        for (entry, gain), there in zip(matrix, after, strict=len(matrix) == len(after))
-        if there.ms >= SHORTEST_MS
-    ]
-    feature = ", ".join(switch.switched)
-    return Switched(model, run.summary.dtype, feature, off.execute_ms, predicted_ms(off, gains), on.execute_ms, errors)
-
-
-def switched_table(rows: list[Switched], roofs: Roofs) -> str:
-    wholes = [abs(row.error) for row in rows]
-    operators = [abs(error) for row in rows for error in row.operators]
-    lines = [
-        f"Measured on {roofs.cpu}, roofs of {roofs.created[:10]}. Predicted is the whole of `Method::execute` with the "
-        "feature on, from its time with the feature off; operators are CONV and GEMM of "
-        f"{SHORTEST_MS * 1000:.0f} us or more.",
-        "",
-        "| model | dtype | switched | off | on, predicted | on, measured | error | operators' median error |",
-        "|---|---|---|---:|---:|---:|---:|---:|",
-    ]
-    for row in rows:
-        own = f"{statistics.median(map(abs, row.operators)):.0%} of {len(row.operators)}" if row.operators else "none"
-        lines.append(
-            f"| {row.model} | {row.dtype} | {row.feature} | {row.off_ms:.3f} ms | {row.predicted:.3f} ms | "
-            f"{row.on_ms:.3f} ms | {row.error:+.1%} | {own} |"
-        )
-    lines += ["", _distribution("Whole models", wholes), _distribution("CONV and GEMM operators", operators)]
-    return "\n".join(lines)
-
-
-def _distribution(what: str, errors: list[float]) -> str:
-    if len(errors) < 2:
-        return f"{what}: too few to tell."
-    deciles = statistics.quantiles(errors, n=10, method="inclusive")
-    return (
-        f"{what} ({len(errors)}): median absolute error **{statistics.median(errors):.1%}**, nine in ten below "
-        f"{deciles[-1]:.0%}, worst {max(errors):.0%}.\n"
-    )
+def switched_table(found: ForecastValidation) -> str:
+    """Return the table by model of what `sme2-kit validate-forecast` found, as Markdown."""
+    section = models_section(found)
+    text = markdown.render(Report("", "", [], [Section(section.key, "", section.blocks)]))
+    return f"Measured on {found.environment.cpu}. " + text.partition("\n")[2].strip()
 
 
 def published_table(work: Path) -> str:
@@ -208,9 +116,8 @@ def main() -> None:
     args = parser.parse_args()
     text = PAGE.read_text()
     if args.only != "published":
-        first = sme2_kit.profile("toy_cnn", dtype="fp16", out=args.work / "toy_cnn-fp16", budget_s=25)
-        roofs = known_roofs(str(first.manifest.environment.get("cpu"))) or sme2_kit.roofs()
-        table = switched_table(switched(roofs, args.work, args.models or sorted(registered_models())), roofs)
+        models = args.models or sorted(registered_models())
+        table = switched_table(sme2_kit.validate_forecast(models, out=args.work, budget_s=25))
         text = replace_part(text, "switched", table)
         if args.models:
             tell(table + "\n")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from model_profiling.analysis.accuracy.numerics import Numerics
     from model_profiling.analysis.roofs.roof_rates import Roofs
+    from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
     from model_profiling.analysis.sme2.sme2_forecast import Forecast
     from model_profiling.api.comparing import Compared, Comparisons
     from model_profiling.api.history_api import History
@@ -76,6 +77,7 @@ __all__ = [
     "run",
     "sweep",
     "tune",
+    "validate_forecast",
 ]
 
 # Types that are imported when somebody asks for them: what they need takes longer than a blink.
@@ -561,6 +563,43 @@ def roofs(
     asked = Probing(tuple(dtypes), tuple(threads), counts, None if out is None else Path(out))
     with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
         return measure_roofs(asked, opened, report)
+
+
+def validate_forecast(
+    models: Sequence[str | Path] = (),
+    *,
+    dtypes: Sequence[str] = ARITHMETICS,
+    budget_s: float | None = None,
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ForecastValidation:
+    """Hold the forecast against a CPU: what its roofs predict of models with a feature on, against their runs.
+
+    `models` are names, files or .pte, a few small ones unless given, each with `budget_s` seconds in each dtype. One
+    that fails is in `result.failed`.
+
+    `out` has forecast_validation.html, a page, and forecast_validation.json, which is made to be shared, and on a
+    machine with SME2 is a target for `forecast`. What `out` and the cache have already is not measured again.
+    """
+    from model_profiling.api import forecast_validating
+    from model_profiling.api.measuring import open_platform
+    from model_profiling.base.on_progress import no_notes
+    from model_profiling.pipeline.counts import checked_counts
+
+    checked_counts(None, None, budget_s, None)
+    asked = forecast_validating.ValidationRequest(
+        out=_place(out, "validate-forecast"),
+        models=[str(model) for model in models] or forecast_validating.MODELS,
+        dtypes=tuple(dtypes),
+        budget_s=budget_s or forecast_validating.BUDGET_S,
+        force=force,
+    )
+    asked.check()
+    with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
+        return forecast_validating.validate_forecast(asked, opened, report, no_notes)
 
 
 def _runs_folder(platform: str | Platform | None) -> str:

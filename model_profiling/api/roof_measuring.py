@@ -42,13 +42,13 @@ def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, o
     if found is None or not found.cpu:
         raise InputError("the platform does not tell which CPU it has", "Roofs are kept by the CPU's name.")
     path = asked.out or roofs_path(found.cpu)
-    earlier = _earlier(found.cpu, on_note) if asked.out is None else None
+    earlier = earlier_roofs(found.cpu, on_note) if asked.out is None else None
     kept = earlier.merged(found) if earlier is not None else found
     files.write_bytes(path, roofs_bytes(kept))
     return kept
 
 
-def _earlier(cpu: str, on_note: OnNote) -> Roofs | None:
+def earlier_roofs(cpu: str, on_note: OnNote) -> Roofs | None:
     """Return the roofs that are known already; what cannot be read is set aside."""
     try:
         return known_roofs(cpu)

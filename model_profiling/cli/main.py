@@ -30,6 +30,7 @@ COMMANDS = (
     "compare",
     "forecast",
     "targets",
+    "validate-forecast",
     "roofs",
     "tune",
     "sweep",

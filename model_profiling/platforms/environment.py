@@ -46,6 +46,7 @@ def _linux_facts() -> dict[str, object]:
         "turbo_disabled": _read(cpus / "intel_pstate" / "no_turbo"),
         "smt": _read(cpus / "smt" / "active"),
         "sme_units": linux_units(cpus),
+        "sme_vector_bytes": _read(Path("/proc/sys/abi/sme_default_vector_length")),
         "address_randomisation": _address_randomisation(),
         "virtualised": (flags is not None and "hypervisor" in flags[1].split()) or None,
     }
@@ -66,6 +67,7 @@ def _macos_facts() -> dict[str, object]:
         "performance_cores": _sysctl("hw.perflevel0.physicalcpu"),
         "efficiency_cores": _sysctl("hw.perflevel1.physicalcpu"),
         "sme_units": apple_units(_sysctl),
+        "sme_vector_bytes": _sysctl("hw.optional.arm.sme_max_svl_b"),
     }
 
 

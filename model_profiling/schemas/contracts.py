@@ -15,6 +15,7 @@ from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.run.operator_graph import OperatorGraph
+from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
 from model_profiling.analysis.sme2.target import Target
 from model_profiling.base import files
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
@@ -64,6 +65,7 @@ CONTRACTS = (
     Contract(TuneResult, (RESULT,)),
     Contract(SweepResult, (SWEEP,)),
     Contract(Roofs, (artifacts.ROOFS,)),
+    Contract(ForecastValidation, (artifacts.FORECAST_VALIDATION,)),
     Contract(Target, ()),
     Contract(PairComparison, ()),
     Contract(OperatorGraph, ()),

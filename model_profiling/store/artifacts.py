@@ -17,6 +17,9 @@ DERIVED = "derived.json"
 CATEGORIES = "categories.json"
 # The roofs of the CPU that the run was last held against.
 ROOFS = "roofs.json"
+# The forecast held against what a machine measured, to be shared, and its page.
+FORECAST_VALIDATION = "forecast_validation.json"
+VALIDATION_PAGE = "forecast_validation.html"
 REPORT = "report.md"
 REPORT_PAGE = "report.html"
 TRACE = "trace.json"

@@ -24,6 +24,7 @@ FAILING: dict[str, list[str]] = {
     "analyze": ["nowhere"],
     "compare": ["nowhere", "elsewhere"],
     "forecast": ["nowhere", "elsewhere"],
+    "validate-forecast": ["--models", "no_such_model"],
     "graph": ["nowhere"],
     "tune": ["no_such_model"],
     "sweep": ["nowhere.json"],

@@ -35,7 +35,18 @@ from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.summary import analyse_run
 from model_profiling.analysis.run.timeline import read_timeline
 from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.sme2.forecast_validation import (
+    ForecastValidation,
+    HeldGain,
+    HeldModel,
+    HeldOperator,
+    hold,
+    read_validation,
+    shared_environment,
+)
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
+from model_profiling.analysis.sme2.table_check import TableDifference
+from model_profiling.analysis.sme2.target import read_target
 from model_profiling.analysis.sme2.xnntrace import read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
@@ -74,7 +85,7 @@ from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.remote import android_probe, ssh_probe
 from model_profiling.platforms.remote.adb import AdbDevice
 from model_profiling.platforms.remote.device import CommandOutput
-from model_profiling.report import html
+from model_profiling.report import html, validation_page
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.drawing.theme import LIGHT
@@ -334,6 +345,23 @@ def _roofs_seeds() -> list[bytes]:
     active = record.features.active if record.features else []
     cpu = str(manifest.environment.get("cpu"))
     return [msgspec.json.encode(forged_roofs(cpu, manifest.model.dtype, active, record.threads))]
+
+
+def _validation_seeds() -> list[bytes]:
+    time = hold(2.0, 1.0, 1.1, 1.7, 1.9)
+    held = HeldOperator("FC #1", "GEMM", "fully connected", "8 x 8 by 8 x 8", "as a probe gains", time)
+    gain = HeldGain("apple_m4", 4.0, 3.0, 5.0, 2.0, 1.9, 2.1, 0.9)
+    differs = TableDifference("FC #1", 3, "kai_sme2", "none", "differs", "")
+    model = HeldModel("net", "fp16", ["sme2"], 1, time, [held], 1, traced=2, differences=[differs], gain=gain)
+    environment = shared_environment("linux", ["sme2"], {"cpu": "Forged Core", "arch": "aarch64", "cores": 8})
+    roofs = forged_roofs(active=["sme2"])
+    return [msgspec.json.encode(ForecastValidation("2026-01-02", "1", "1.5.1", environment, roofs, [model]))]
+
+
+def _read_validation(data: bytes, folder: Path) -> None:
+    path = _at(folder, "forecast_validation.json", data)
+    validation_page.page_report(read_validation(path))
+    read_target(path).refuse(set())
 
 
 def _read_roofs(data: bytes, folder: Path) -> None:
@@ -701,6 +729,7 @@ READERS = {
         Reader("sweep_state", _sweep_states, mutations.json_values, _read_sweep_state),
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
+        Reader("forecast_validation", _validation_seeds, mutations.json_values, _read_validation),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),
         Reader("timeline", _timeline_seeds, mutations.text, _read_timeline),
         Reader(

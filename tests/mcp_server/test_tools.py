@@ -16,8 +16,11 @@ from model_profiling.mcp_server.server import build_server
 from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
 
-# What a person does at a terminal and an assistant has other ways for. A sweep takes longer than a call may.
-NOT_TOOLS = {"build", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep", "targets"}
+# What a person does at a terminal and an assistant has other ways for. Sweeps and validations take longer than a call.
+NOT_TOOLS = {
+    *("build", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep", "targets"),
+    "validate-forecast",
+}
 READ_ONLY = {"compare", "doctor", "forecast", "history", "models", "roofs", "runs", "validate", "what_if"}
 
 

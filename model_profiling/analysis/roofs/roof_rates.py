@@ -319,9 +319,14 @@ def slug(cpu: str) -> str:
 _MOST = 1 << 60
 
 
+def sealed(roofs: Roofs) -> Roofs:
+    """Return roofs with a hash of what they say: a damaged number would be a number, too."""
+    return msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs)))
+
+
 def roofs_bytes(roofs: Roofs) -> bytes:
-    """Return roofs as JSON with a hash of what they say: a damaged number would be a number, too."""
-    return files.json_bytes(msgspec.structs.replace(roofs, sha256=_said(msgspec.json.encode(roofs))))
+    """Return roofs as JSON, with their hash."""
+    return files.json_bytes(sealed(roofs))
 
 
 def _said(data: bytes) -> str:
@@ -334,14 +339,19 @@ def _said(data: bytes) -> str:
 
 def read_roofs(path: Path) -> Roofs:
     roofs = files.read_json(path, Roofs, "roofs")
-    if roofs.sha256 and roofs.sha256 != _said(files.read_bytes(path, "roofs")):
+    check_roofs(roofs, files.read_bytes(path, "roofs"), path)
+    return roofs
+
+
+def check_roofs(roofs: Roofs, data: bytes, path: Path) -> None:
+    """Refuse roofs that are not what was measured; `data` is the JSON that they were read from."""
+    if roofs.sha256 and roofs.sha256 != _said(data):
         raise InputError(f"roofs {path} have changed since they were measured", "Run `sme2-kit roofs` again.")
     for probed in (probed for entry in roofs.measurements for probed in entry.probes):
         if not _sound(probed):
             raise InputError(
                 f"roofs {path}: {probed.operator} cannot have been measured", "Run `sme2-kit roofs` again."
             )
-    return roofs
 
 
 def _sound(probed: ProbeResult) -> bool:

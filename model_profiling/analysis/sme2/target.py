@@ -15,6 +15,7 @@ from typing import Any, Literal
 import msgspec
 
 from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs
+from model_profiling.analysis.sme2 import forecast_validation
 from model_profiling.analysis.sme2.gains import Gain, Switch
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.work import Product, Work
@@ -293,7 +294,7 @@ AnyTarget = Target | MeasuredTarget
 
 
 def read_target(name: str | Path) -> AnyTarget:
-    """Return a target by its name, or from a file: one like those of the kit, or what `sme2-kit roofs` wrote."""
+    """Return a target by its name, or from a file: like those of the kit, or of `roofs` or `validate-forecast`."""
     path = _DIRECTORY / f"{name}.json" if str(name) in targets() else Path(name)
     if not path.is_file():
         former = _FORMER.get(str(name))
@@ -302,4 +303,6 @@ def read_target(name: str | Path) -> AnyTarget:
             f"Use {', '.join(targets())}, or the path of a file; `sme2-kit targets` describes them.",
         )
     kind = files.read_json(path, dict[str, Any], "target").get("kind")
+    if kind == forecast_validation.KIND:
+        return MeasuredTarget(forecast_validation.target_roofs(path))
     return MeasuredTarget(read_roofs(path)) if kind == "roofs" else files.read_json(path, Target, "target")
