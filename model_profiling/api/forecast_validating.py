@@ -10,6 +10,7 @@ import msgspec
 from model_profiling import __version__
 from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.run.held_forecasts import held_gain, held_model
+from model_profiling.analysis.run.table_check import table_differences, traced_operators
 from model_profiling.analysis.sme2.forecast_validation import (
     FailedModel,
     ForecastValidation,
@@ -18,7 +19,6 @@ from model_profiling.analysis.sme2.forecast_validation import (
     shared_environment,
     shared_roofs,
 )
-from model_profiling.analysis.sme2.table_check import table_differences, traced_operators
 from model_profiling.api.exporting import from_target
 from model_profiling.api.loaded_run import Run
 from model_profiling.api.measuring import RunRequest, kernels_request, measure

@@ -6,8 +6,11 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from model_profiling.analysis.run.table_check import table_differences
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence
+from model_profiling.analysis.sme2.kernel_table import MAKE
+from model_profiling.analysis.sme2.table_check import TableDifference
 from model_profiling.report import markdown
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
 from model_profiling.report.words import unique_labels
@@ -15,7 +18,7 @@ from model_profiling.runner.protocol import Features
 from model_profiling.upstream.kernel_calls import KERNEL_PREFIX, MATRIX_KERNEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from model_profiling.analysis.run.dumps import AnalysisSummary
     from model_profiling.analysis.run.run_view import RunView
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
 
+_MOST_WRONG = 5
 _COLUMNS = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
 WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")
 
@@ -51,6 +55,8 @@ class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
     schema: int = 1
     sources: str | msgspec.UnsetType = msgspec.UNSET
     timing: EvidenceTiming = "traced"
+    # Operators whose traced kernel is not the one that the table of known kernels names, or of which it has none.
+    table: list[TableDifference] = []
 
 
 def kernels_data(run: RunView) -> Kernels:
@@ -60,8 +66,27 @@ def kernels_data(run: RunView) -> Kernels:
         if experiment.coverage is not None
     }
     return Kernels(
-        run.summary.model, run.summary.platform, experiments, timing="traced" if run.measured else "emulated"
+        run.summary.model,
+        run.summary.platform,
+        experiments,
+        timing="traced" if run.measured else "emulated",
+        table=table_differences(run),
     )
+
+
+def table_alerts(differences: Sequence[TableDifference], traced: int) -> list[str]:
+    """Say loudly where the table of known kernels is wrong, and otherwise that it was proven."""
+    wrong = [entry for entry in differences if entry.state == "differs"]
+    unknown = len(differences) - len(wrong)
+    alerts = [
+        f"THE TABLE OF KNOWN KERNELS IS WRONG of {entry.operator} ({entry.why}): it says {entry.table}, and "
+        f"{entry.traced} ran. Please report it; {MAKE} makes it again."
+        for entry in wrong[:_MOST_WRONG]
+    ]
+    if traced and not wrong:
+        not_in_it = f", {unknown} of which it does not know" if unknown else ""
+        alerts.append(f"the table of known kernels says the same of {traced - unknown} traced operators{not_in_it}")
+    return alerts
 
 
 def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 
 from model_profiling.analysis.run import held_forecasts
-from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.sme2.forecast_validation import (
     TOLERANCE,
     FailedModel,
@@ -28,7 +27,7 @@ from model_profiling.analysis.sme2.forecast_validation import (
     shared_environment,
     shared_roofs,
 )
-from model_profiling.analysis.sme2.table_check import TableDifference, table_differences, traced_operators
+from model_profiling.analysis.sme2.table_check import TableDifference
 from model_profiling.analysis.sme2.target import MeasuredTarget, read_target
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
@@ -185,19 +184,6 @@ def test_a_file_without_sme2_or_with_another_number_is_no_target(tmp_path: Path)
     files.write_json(path, {"kind": "forecast_validation", "schema": 1, "roofs": 5})
     with pytest.raises(InputError):
         read_target(path)
-
-
-def test_without_a_table_every_traced_operator_is_unknown_and_not_none() -> None:
-    entry = CoveredOperator("FC #1", "GEMM", "fully connected", "delegated", "PF32", 3, "SME2", [], None, "", "")
-    known = Coverage(1, 1, 0, None, None, "", [entry])
-    untraced = msgspec.structs.replace(known, unknown="no trace")
-    run = SimpleNamespace(summary=SimpleNamespace(experiments={}))
-    run.summary.experiments = {
-        name: SimpleNamespace(coverage=coverage) for name, coverage in (("a", known), ("b", untraced), ("c", None))
-    }
-    assert traced_operators(run) == 1
-    (found,) = table_differences(run)
-    assert found.state == "unknown" and found.traced == "SME2" and "no table" in found.why
 
 
 def test_the_page_says_the_verdict_first_and_what_was_not_tested(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, KernelCalls, KernelEvidence
-from model_profiling.analysis.sme2.kernel_table import KernelLookup, NodeKind, node_kind, why_no_table
+from model_profiling.analysis.sme2.kernel_table import Cpu, KernelLookup, NodeKind, node_kind, why_no_table
 from model_profiling.analysis.sme2.weight_formats import (
     CHECKED,
     FormatKernels,
@@ -109,14 +109,15 @@ def known_coverage(
     dtype: str,
     method: str = "forward",
     tokens: int | None = None,
+    cpu: Cpu = "sme2",
 ) -> Coverage:
-    """Say of every CONV and GEMM operator what a CPU with SME2 would run it on, by the table of known kernels.
+    """Say of every CONV and GEMM operator what a CPU would run it on, by the table of known kernels.
 
     `dtype` is the program's: another one that would have a kernel is what changes it.
     """
     work = _works(instances, model, method, tokens)
     judged = {
-        row: _by_table(entry, work.get(row, _NOTHING), table, executorch, dtype)
+        row: _by_table(entry, work.get(row, _NOTHING), table, executorch, dtype, cpu)
         for row, entry in enumerate(instances)
         if entry.category in ELIGIBLE
     }
@@ -126,7 +127,9 @@ def known_coverage(
     return _summed(operators)
 
 
-def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | None, executorch: str, dtype: str) -> _Judged:
+def _by_table(
+    entry: InstanceTime, work: _Work, table: KernelLookup | None, executorch: str, dtype: str, cpu: Cpu
+) -> _Judged:
     if entry.where == "portable":
         return _Judged("portable", [], _why_not_portable(entry, work))
     if table is None:
@@ -136,12 +139,13 @@ def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | None, exec
     known = table.find(work.kind)
     if known is None:
         return _Judged(_UNKNOWN, [], f"no {work.kind.words} is in the table of known kernels")
-    level = _level([KernelCalls(kernel, None) for kernel in known.sme2], entry)
+    kernels = [KernelCalls(kernel, None) for kernel in known.kernels(cpu)]
+    level = _level(kernels, entry)
     if level == "SME2":
-        return _Judged(level, [KernelCalls(kernel, None) for kernel in known.sme2], "")
+        return _Judged(level, kernels, "")
     others = [name for name in table.dtypes_with_sme2(work.kind) if name != dtype]
     change = f"--dtype {' or '.join(others[:_MOST_DTYPES])}" if others else ""
-    return _Judged(level, [KernelCalls(kernel, None) for kernel in known.sme2], _why_none(work.kind, work), change)
+    return _Judged(level, kernels, _why_none(work.kind, work), change)
 
 
 def _why_none(kind: NodeKind, work: _Work) -> str:

@@ -8,12 +8,13 @@ from model_profiling.analysis.compare.comparison import Change, ProfileCompariso
 from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.run.table_check import table_differences, traced_operators
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
-from model_profiling.report.kernel_view import coverage_lines, detailed_experiments
+from model_profiling.report.kernel_view import coverage_lines, detailed_experiments, table_alerts
 from model_profiling.report.terminal.style import Style, wrapped
 from model_profiling.report.terminal.text_table import table
 from model_profiling.report.words import (
@@ -102,6 +103,8 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
     for name, coverage in covered.items():
         lines += [*coverage_lines(run.label(name), coverage, detail=name in best), *([""] if name in best else [])]
     lines += [f"  {wrapped(run.labelled(kernels_sentence(each)))}" for each in summary.kernel_comparisons]
+    alerts = table_alerts(table_differences(run), traced_operators(run))
+    lines += [f"  {style.dim('table')}  {wrapped(alert, 9)}" for alert in alerts]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
     return [*lines, _files(run.path, style)]
 
