@@ -14,6 +14,12 @@ def accelerator(platform: Platform, dtype: str) -> str | None:
     return features.default_accelerator(probe.arch, set(probe.features), dtype)
 
 
+def without_matrix_unit(platform: Platform, dtype: str) -> str | None:
+    """Return what to switch off so that "off" has no matrix unit: without SME2 alone, XNNPACK runs kernels of SME."""
+    feature = accelerator(platform, dtype)
+    return "sme" if feature == "sme2" and "sme" in platform.probe().features else feature
+
+
 def fill_in(config: Config, platform: Platform, dtype: str) -> Config:
     """Put the accelerator's name wherever the config leaves its place open; a config that leaves none is as it was."""
     if not any(ACCELERATOR in text for e in config.experiments for text in (e.name, *e.disable_features)):

@@ -38,8 +38,9 @@ def default_config(
     lengths: Lengths = Lengths(),  # noqa: B008 - frozen
     method: str | None = None,
     token_file: Path | None = None,
+    switch: str | None = None,
 ) -> tuple[Config, str]:
-    """Return a config with the accelerator that matters most on and off; else one experiment and the reason.
+    """Return a config with the accelerator that matters most on and off, or `switch`; else one experiment and why.
 
     A language model is run in its phases, unless it has inputs or a method is named.
     """
@@ -62,7 +63,7 @@ def default_config(
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
     evidence = ladder or platform.timing != "measured"
-    config, remark = _ladder(raw, platform, method) if evidence else _on_and_off(raw, platform, dtype, common)
+    config, remark = _ladder(raw, platform, method) if evidence else _on_and_off(raw, platform, dtype, common, switch)
     return _phased(config, model, lengths, evidence), remark
 
 
@@ -82,9 +83,9 @@ def _phased(config: Config, model: Path, lengths: Lengths, evidence: bool) -> Co
 
 
 def _on_and_off(
-    raw: dict[str, object], platform: Platform, dtype: str, common: dict[str, object]
+    raw: dict[str, object], platform: Platform, dtype: str, common: dict[str, object], switch: str | None
 ) -> tuple[Config, str]:
-    feature = accelerator(platform, dtype)
+    feature = switch or accelerator(platform, dtype)
     if feature is None and (unproven := platform.probe().unproven):
         return parse_config(raw, "(made for this machine)"), unproven
     if feature is None:

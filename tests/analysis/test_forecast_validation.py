@@ -155,6 +155,13 @@ def test_machines_and_people_are_called_by_no_name(name: str, words: str) -> Non
     assert shareable(f"x{name}y stays", names=[f"{name}y"]) == f"x{name}y stays"
 
 
+def test_roofs_with_sme_in_place_of_sme2_are_no_part_of_a_target() -> None:
+    roofs = measured_roofs(4.0)
+    older = msgspec.structs.replace(roofs.measurements[1], active=["dot", "sme"])
+    shared = shared_roofs(msgspec.structs.replace(roofs, measurements=[older, *roofs.measurements]))
+    assert shared.measurements == roofs.measurements
+
+
 def written(found: ForecastValidation, home: Path) -> Path:
     return validation_page.write(found, home)[0]
 

@@ -235,9 +235,13 @@ def shared_environment(platform: str, features: Sequence[str], environment: Mapp
 
 
 def shared_roofs(roofs: Roofs) -> Roofs:
-    """Return roofs without what else their environment says than what tells one machine model from another."""
+    """Return roofs without what else their environment says than what tells one machine model from another.
+
+    Those with SME, but without SME2, are left out: a target is what SME2 gains against NEON.
+    """
     told = {name: roofs.environment[name] for name in ("cpu", "cores", "memory_bytes") if name in roofs.environment}
-    return sealed(msgspec.structs.replace(roofs, environment=told))
+    kept = [entry for entry in roofs.measurements if "sme" not in entry.active or "sme2" in entry.active]
+    return sealed(msgspec.structs.replace(roofs, environment=told, measurements=kept))
 
 
 # Stands for the name of a machine or a person.
