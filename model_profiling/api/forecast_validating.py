@@ -31,7 +31,7 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.models import registered_models
 from model_profiling.models.lookup import model_name
-from model_profiling.pipeline.accelerator import accelerator, without_matrix_unit
+from model_profiling.pipeline.accelerator import accelerator, switched_off
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.schedule import Counts
@@ -161,8 +161,8 @@ def _roofs(
     if known is not None and (asked.force or known.executorch != platform.runner(None).executorch):
         known = None
     there = {entry.key for entry in known.measurements} if known is not None else set()
-    switches = {dtype: without_matrix_unit(platform, dtype) for dtype in dtypes}
-    lacking = [d for d, off in switches.items() if not {(d, _THREADS, ()), (d, _THREADS, (off or "",))} <= there]
+    sides = {d: [(), tuple(sorted(switched_off(accelerator(platform, d) or "")))] for d in dtypes}
+    lacking = [d for d in dtypes if not {(d, _THREADS, off) for off in sides[d]} <= there]
     if known is not None and not lacking:
         on_note(f"uses the roofs of {known.cpu} that were measured on {known.created[:10]} (--force measures again)")
         return known
@@ -171,7 +171,7 @@ def _roofs(
         warnings.append(_shareable(sentence, asked.out, platform))
         on_note(sentence)
 
-    return measure_roofs(Probing(lacking, (_THREADS,), asked.probing, switches=switches), platform, on_progress, warn)
+    return measure_roofs(Probing(lacking, (_THREADS,), asked.probing), platform, on_progress, warn)
 
 
 def _hold(
@@ -183,8 +183,7 @@ def _hold(
         wanted = ExportRequest(cell.name, home / "artifacts", cell.dtype, target=cell.model)
         pte = from_target(on_progress, asked.force)(wanted, "export").paths.pte
     counts, out = Counts(budget_s=asked.budget_s, startup_launches=0), home / "runs" / platform.folder
-    switch = without_matrix_unit(platform, cell.dtype)
-    request = RunRequest(pte, out=out, counts=counts, threads=_THREADS, force=asked.force, switch=switch)
+    request = RunRequest(pte, out=out, counts=counts, threads=_THREADS, force=asked.force)
     run = measure(request, platform, on_progress).run
     run.save()
     held = held_model(run, roofs, cell.name)

@@ -51,8 +51,6 @@ class RunRequest:
     force: bool = False
     # NEON, SME and SME2 one after another, with a kernel trace.
     ladder: bool = False
-    # The feature to switch off; None: the accelerator that matters most for the program's dtype.
-    switch: str | None = None
     # What a user typed for it; empty if a program asks.
     command: str = ""
 
@@ -151,7 +149,6 @@ def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
             asked.lengths,
             asked.method,
             asked.token_file,
-            asked.switch,
         )
     else:
         raise InputError("there is nothing to run", "Give a .pte or a config.")

@@ -2,8 +2,8 @@
 
 import contextlib
 import importlib.util
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.roofs.roof_rates import DTYPES, Roofs, known_roofs, roofs_bytes, roofs_path
@@ -29,8 +29,6 @@ class Probing:
     threads: Sequence[int] = (1,)
     counts: Counts = COUNTS
     out: Path | None = None
-    # What to switch off in a dtype instead of the accelerator that matters most for it.
-    switches: Mapping[str, str | None] = field(default_factory=dict)
 
 
 def measure_roofs(asked: Probing, platform: Platform, on_progress: OnProgress, on_note: OnNote = no_notes) -> Roofs:
@@ -70,7 +68,7 @@ def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnPro
         for threads in asked.threads:
             out = home / f"{dtype}-{threads}"
             run = measure(
-                RunRequest(pte, out=out, counts=asked.counts, threads=threads, switch=asked.switches.get(dtype)),
+                RunRequest(pte, out=out, counts=asked.counts, threads=threads),
                 platform,
                 on_progress,
                 on_note,

@@ -14,10 +14,9 @@ def accelerator(platform: Platform, dtype: str) -> str | None:
     return features.default_accelerator(probe.arch, set(probe.features), dtype)
 
 
-def without_matrix_unit(platform: Platform, dtype: str) -> str | None:
-    """Return what to switch off so that "off" has no matrix unit: without SME2 alone, XNNPACK runs kernels of SME."""
-    feature = accelerator(platform, dtype)
-    return "sme" if feature == "sme2" and "sme" in platform.probe().features else feature
+def switched_off(feature: str) -> list[str]:
+    """Return what "off" is without: the feature, and of SME2 also SME, whose kernels XNNPACK would run instead."""
+    return [feature, "sme"] if feature == "sme2" else [feature]
 
 
 def fill_in(config: Config, platform: Platform, dtype: str) -> Config:
@@ -35,7 +34,9 @@ def fill_in(config: Config, platform: Platform, dtype: str) -> Config:
         return text.replace(ACCELERATOR, name)
 
     def with_name(experiment: Experiment) -> Experiment:
-        off = [filled(feature) for feature in experiment.disable_features]
+        off = [
+            x for f in experiment.disable_features for x in (switched_off(name) if f == ACCELERATOR else [filled(f)])
+        ]
         return msgspec.structs.replace(experiment, name=filled(experiment.name), disable_features=off)
 
     pairs = [(filled(before), filled(after)) for before, after in config.analysis.compare_pairs]

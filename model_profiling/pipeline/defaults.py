@@ -9,7 +9,7 @@ from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
 from model_profiling.formats import pte
 from model_profiling.formats.pte.dtypes import program_dtype
-from model_profiling.pipeline.accelerator import accelerator
+from model_profiling.pipeline.accelerator import accelerator, switched_off
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases, expand_phases, sequence_of, wants_phases
@@ -38,9 +38,8 @@ def default_config(
     lengths: Lengths = Lengths(),  # noqa: B008 - frozen
     method: str | None = None,
     token_file: Path | None = None,
-    switch: str | None = None,
 ) -> tuple[Config, str]:
-    """Return a config with the accelerator that matters most on and off, or `switch`; else one experiment and why.
+    """Return a config with the accelerator that matters most on and off; else one experiment and the reason.
 
     A language model is run in its phases, unless it has inputs or a method is named.
     """
@@ -63,7 +62,7 @@ def default_config(
         "experiments": [{"name": f"{platform.name}_baseline", **common}],
     }
     evidence = ladder or platform.timing != "measured"
-    config, remark = _ladder(raw, platform, method) if evidence else _on_and_off(raw, platform, dtype, common, switch)
+    config, remark = _ladder(raw, platform, method) if evidence else _on_and_off(raw, platform, dtype, common)
     return _phased(config, model, lengths, evidence), remark
 
 
@@ -83,19 +82,19 @@ def _phased(config: Config, model: Path, lengths: Lengths, evidence: bool) -> Co
 
 
 def _on_and_off(
-    raw: dict[str, object], platform: Platform, dtype: str, common: dict[str, object], switch: str | None
+    raw: dict[str, object], platform: Platform, dtype: str, common: dict[str, object]
 ) -> tuple[Config, str]:
-    feature = switch or accelerator(platform, dtype)
+    feature = accelerator(platform, dtype)
     if feature is None and (unproven := platform.probe().unproven):
         return parse_config(raw, "(made for this machine)"), unproven
     if feature is None:
         return parse_config(raw, "(made for this machine)"), (
             f"this CPU has no accelerator for {dtype} that can be switched off: one experiment, no comparison; "
-            "an int8 or fp16 export may have one (see sme2-kit doctor); sme2-kit kernels, then forecast, predict SME2"
+            "an int8 or fp16 export may have one (see sme2-kit doctor)"
         )
     raw["experiments"] = [
         {"name": f"{platform.name}_{feature}_on", **common},
-        {"name": f"{platform.name}_{feature}_off", "disable_features": [feature], **common},
+        {"name": f"{platform.name}_{feature}_off", "disable_features": switched_off(feature), **common},
     ]
     return parse_config(raw, "(made for this machine)"), ""
 

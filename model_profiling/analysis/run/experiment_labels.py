@@ -58,12 +58,13 @@ def _switch(word: str) -> str | None:
 
 
 def switched_features(manifest: Manifest, before: str, after: str) -> list[str]:
-    """Return the features that `before` ran without and `after` had."""
+    """Return the features that `before` ran without and `after` had; SME goes with SME2."""
     records = manifest.experiments
     if before not in records or after not in records:
         return []
     off, on = (set(records[name].disable_features) for name in (before, after))
-    return sorted(off - on) if off > on else []
+    switched = off - on if off > on else set[str]()
+    return sorted(switched - {"sme"} if "sme2" in switched else switched)
 
 
 def other_executorch(manifest: Manifest, before: str, after: str) -> bool:

@@ -39,8 +39,8 @@ def held_model(run: RunData, roofs: Roofs, model: str) -> HeldModel:
     return HeldModel(
         model=model,
         dtype=run.summary.dtype,
-        # What was asked for: other features build on it and go with it, and of these SME2 is the one in question.
-        switched=sorted({*records[0].disable_features, *({"sme2"} & {*switch.switched})}) or switch.switched,
+        # What was asked for: other features build on it and go with it.
+        switched=sorted({*records[0].disable_features} - {*records[1].disable_features}) or switch.switched,
         threads=records[1].threads,
         time=whole,
         operators=operators,
