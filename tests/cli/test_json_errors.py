@@ -93,7 +93,8 @@ def test_what_is_wrong_with_the_input_is_said_before_what_the_machine_lacks(
 def test_a_command_that_does_not_exist_and_an_abbreviated_flag_fail_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert failed(["anlyze", "--json"], capsys)[1]["error"]["hint"] == "Did you mean `sme2-kit analyze`?"
     assert failed(["analyze", "nowhere", "--js"], capsys)[0] == 2
-    assert failed(["kernels", "--json"], capsys)[1]["error"]["message"].endswith("required: MODEL.pte")
+    assert failed(["graph", "--json"], capsys)[1]["error"]["message"].endswith("required: RUN")
+    assert failed(["kernels", "--json"], capsys)[1]["error"]["message"] == "give a MODEL.pte, or --make-table"
 
 
 @pytest.mark.parametrize(

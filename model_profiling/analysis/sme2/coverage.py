@@ -145,15 +145,13 @@ def _by_table(
         return _Judged(level, kernels, "")
     others = [name for name in table.dtypes_with_sme2(work.kind) if name != dtype]
     change = f"--dtype {' or '.join(others[:_MOST_DTYPES])}" if others else ""
-    return _Judged(level, kernels, _why_none(work.kind, work), change)
+    return _Judged(level, kernels, no_kernel(work.weights) or _why_none(work.kind), change)
 
 
-def _why_none(kind: NodeKind, work: _Work) -> str:
+def _why_none(kind: NodeKind) -> str:
     """Return why a node gets no SME2 kernel."""
     if kind.op == "DepthwiseConv2d":
         return "depthwise convolution: KleidiAI has no SME2 kernel for it"
-    if missing := no_kernel(work.weights):
-        return missing
     if kind.form == "pointwise":
         return f"{kind.words} lowered to an unpacked fully connected, which has no SME2 kernel"
     return f"{kind.words} stays on XNNPACK's own kernels: no packed path was taken"
@@ -170,11 +168,19 @@ def coverage(
     """Judge every CONV and GEMM operator of a run by the kernels it called."""
     work = _works(instances, model, method, tokens)
     called, unknown = _called(instances, evidence)
+    levels = {
+        row: _UNKNOWN if unknown and entry.where == "delegated" else _level(called.get(row, []), entry)
+        for row, entry in enumerate(instances)
+        if entry.category in ELIGIBLE
+    }
+    # Weights of which some operator runs on SME2 are not to blame where another one does not.
+    reached = {work[row].weights for row, level in levels.items() if level == "SME2" and row in work}
     judged = {}
-    for row, entry in enumerate(instances):
-        if entry.category in ELIGIBLE:
-            level = _UNKNOWN if unknown and entry.where == "delegated" else _level(called.get(row, []), entry)
-            judged[row] = _Judged(level, called.get(row, []), _why_not(entry, level, features, work.get(row, _NOTHING)))
+    for row, level in levels.items():
+        known = work.get(row, _NOTHING)
+        missing = "" if known.weights in reached else no_kernel(known.weights)
+        why_not = _why_not(instances[row], level, features, known, missing)
+        judged[row] = _Judged(level, called.get(row, []), why_not)
     operators = _operators(instances, work, judged)
     if unknown and any(operator.level == _UNKNOWN for operator in operators):
         return _not_known(operators, unknown, evidence.unassigned if evidence else [])
@@ -271,8 +277,11 @@ def _kernel_level(kernel: str) -> Level:
     return next((level for part, level in _LEVELS if part in kernel), "other")
 
 
-def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work) -> str:
-    """Return why a traced operator does not run on SME2, as far as the evidence goes; '' if it does."""
+def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work, missing: str) -> str:
+    """Return why a traced operator does not run on SME2, as far as the evidence goes; '' if it does.
+
+    `missing` is what its weights have no kernel for.
+    """
     if level == "SME2":
         return ""
     if level == _UNKNOWN:
@@ -282,10 +291,12 @@ def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work
         return _why_not_portable(entry, work)
     if "sme2" not in features:
         return "SME2 is off or absent" if level != "SME" else "SME2 is off or absent; SME is used"
+    if missing:
+        return missing
     if is_packed(entry.dtype):
         return "packed for KleidiAI, but another kernel was chosen (size or shape)"
     if work.kind is not None:
-        return _why_none(work.kind, work)
+        return _why_none(work.kind)
     if entry.kind == "depthwise":
         return "depthwise convolution: KleidiAI has no SME2 kernel for it"
     return f"{entry.kind} in {entry.dtype or 'this type'} stays on XNNPACK's own kernels: no packed path was taken"
