@@ -110,6 +110,9 @@ def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[
     if name == LAYOUT:
         moved = sum(entry.kind in LAYOUT_KINDS for entry in entries) or len(entries)
         what = f"{counted(moved, 'layout change')} {'is' if moved == 1 else 'are'} not needed"
+        if others := len(entries) - moved:
+            changed = f"they and {counted(others, 'operator')} that would change with them"
+            return FindingKind.NEEDLESS_LAYOUT, f"{what}; {changed} take {e.share(rows):.0%} of the time"
         return FindingKind.NEEDLESS_LAYOUT, f"{what} and {takes}"
     what = " and ".join(origins) or name
     beside = sum(entry.where == "delegated" and entry.kind == "transpose" for entry in entries)

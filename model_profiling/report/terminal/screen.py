@@ -37,7 +37,7 @@ def first_screen(run: RunView, style: Style) -> list[str]:
     return lines + [line for sentence in content.shifts(run) for line in (f"  {wrapped(sentence)}", "")]
 
 
-def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Style) -> list[str]:
+def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Style, margin: str = "  ") -> list[str]:
     """Return each figure on a line: what it is, the number, and what to know of it; the last one is the verdict."""
     label, value = (max((len(getattr(f, part)) for f in figures), default=0) for part in ("label", "value"))
     lines = []
@@ -45,14 +45,14 @@ def _figures(figures: list[KeyFigure], comparison: Comparison | None, style: Sty
         shown = style.bold(f"{figure.value:>{value}}")
         if comparison is not None and figure is figures[-1]:
             shown = style.verdict(comparison, f"{figure.value:>{value}}")
-        lines.append(f"  {figure.label:<{label}}  {shown}  {style.dim(wrapped(figure.note, label + value + 6))}")
+        note = wrapped(figure.note, len(margin) + label + value + 4)
+        lines.append(f"{margin}{figure.label:<{label}}  {shown}  {style.dim(note)}")
     return lines
 
 
 def _sme2(figures: list[KeyFigure], style: Style) -> list[str]:
     """Return what SME2 does for the model, or would do, under one heading."""
-    lines = _figures(figures, None, style)
-    return [f"  {style.bold(SME2_TITLE)}", *(f"  {line}" for line in lines), ""] if figures else []
+    return [f"  {style.bold(SME2_TITLE)}", *_figures(figures, None, style, "    "), ""] if figures else []
 
 
 def _actions(actions: list[AdviceBlock], otherwise: str, style: Style) -> list[str]:
