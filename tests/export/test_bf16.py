@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
 pytest.importorskip("executorch.exir")
+
+import torch
 from torch import nn
 from torch.nn import functional
 
@@ -58,8 +59,10 @@ def projections() -> dict[str, nn.Module]:
     return {name: nn.Linear(64, 64) for name in ("q", "k", "v", "out")}
 
 
+# How a network is made, and the shapes of its inputs.
+Case = tuple[Callable[[], Any], list[tuple[int, ...]]]
 IMAGE = (1, 8, 10, 10)
-RUNS = {
+RUNS: dict[str, Case] = {
     "several rows": (lambda: Network(lambda m, x: m["a"](x), a=nn.Linear(64, 32)), [(9, 64)]),
     "one row": (lambda: Network(lambda m, x: m["a"](x), a=nn.Linear(64, 32, bias=False)), [(1, 64)]),
     "elementwise": (lambda: Network(elementwise), [(9, 64)]),
@@ -67,7 +70,7 @@ RUNS = {
     # torch computes attention in fp32 where it takes it apart.
     "attention": (lambda: Network(attention, **projections()), [(1, 9, 64)]),
 }
-DOES_NOT_LOAD = {
+DOES_NOT_LOAD: dict[str, Case] = {
     "convolution": (lambda: Network(lambda m, x: m["a"](x), a=nn.Conv2d(8, 16, 3)), [IMAGE]),
     "1x1": (lambda: Network(lambda m, x: m["a"](x), a=nn.Conv2d(8, 16, 1, bias=False)), [IMAGE]),
     "depthwise": (lambda: Network(lambda m, x: m["a"](x), a=nn.Conv2d(8, 8, 3, groups=8)), [IMAGE]),
@@ -83,7 +86,7 @@ DOES_NOT_LOAD = {
 class Program:
     """A network in bf16 as a .pte, how many of its operators are delegated, and what eager PyTorch answers."""
 
-    def __init__(self, case: tuple[Callable[[], Any], list[tuple[int, ...]]], home: Path, opt_in: bool = True) -> None:
+    def __init__(self, case: Case, home: Path, opt_in: bool = True) -> None:
         from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
         from executorch.exir import to_edge_transform_and_lower
 
@@ -105,8 +108,8 @@ class Program:
 
     def run(self, runner: Path) -> int:
         given = ",".join(map(str, self.inputs))
-        flags = ["--model_path", self.pte, "--inputs", given, "--output_file", self._answer]
-        return subprocess.run([runner, *flags], capture_output=True, check=False).returncode
+        command = [runner, "--model_path", self.pte, "--inputs", given, "--output_file", self._answer]
+        return subprocess.run(command, capture_output=True, check=False).returncode
 
     def sqnr_db(self) -> float:
         """Of the outputs of the last run, held against eager PyTorch's; infinite where they are equal."""
@@ -153,7 +156,8 @@ def test_its_products_run_in_fp32_and_never_on_sme2(tmp_path: Path) -> None:
     assert found is not None
     layers = [operator for operator in found.operators if operator.weights]
     # Though XNNPACK runs the attention's products before the linear layer that comes first in the graph.
-    assert [(each.weights, each.multiply_accumulates, each.level) for each in layers] == [("bf16", 9 * 64 * 64, "XNNPACK's own")] * 4
+    known = [(each.weights, each.multiply_accumulates, each.level) for each in layers]
+    assert known == [("bf16", 9 * 64 * 64, "XNNPACK's own")] * 4
     assert {each.why_not for each in layers} == {
         "XNNPACK multiplies bf16 in fp32, with kernels of its own, in this ExecuTorch; fp16 has SME2 kernels"
     }
