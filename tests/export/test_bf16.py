@@ -108,7 +108,7 @@ class Program:
 
     def run(self, runner: Path) -> int:
         given = ",".join(map(str, self.inputs))
-        command = [runner, "--model_path", self.pte, "--inputs", given, "--output_file", self._answer]
+        command = [str(runner), "--model_path", str(self.pte), "--inputs", given, "--output_file", str(self._answer)]
         return subprocess.run(command, capture_output=True, check=False).returncode
 
     def sqnr_db(self) -> float:
