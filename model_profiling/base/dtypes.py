@@ -62,6 +62,8 @@ class Dtype(NamedTuple):
     # One word more than the name, for help texts.
     about: str = ""
     exportable: bool = True
+    # Why the kit exports no program in it, for those who ask for it.
+    refused: str = ""
     quantized: Literal["", "graph", "weights"] = ""
     calibrated: bool = False
     # torch's type of its floating-point tensors, and how it calls the values in integers.
@@ -126,7 +128,12 @@ _ROWS = (
         numerics=DtypeNumerics(10.0),
     ),
     # Programs of others may be in these.
-    Dtype("bf16", 16, 2, exportable=False, floats="bfloat16", activations=("bf16",)),
+    Dtype(
+        "bf16", 16, 2, exportable=False, floats="bfloat16", activations=("bf16",),
+        # What ExecuTorch 1.5 does with enable_bf16, the opt-in of XNNPACK's partitioner: tests/export/test_bf16.py.
+        refused="XNNPACK loads no program with convolutions, batch matrix products, softmax or pooling in bf16, "
+        "and multiplies linear layers in fp32, without SME2; fp16 has SME2 kernels",
+    ),
     Dtype("fp64", 64, 8, exportable=False, floats="float64"),
 )  # fmt: skip
 _TABLE = {row.name: row for row in _ROWS}
@@ -150,6 +157,12 @@ OF_INTEGERS = {name: row for row in _ROWS for name in row.integers}
 def dtype_of(name: str) -> Dtype:
     """Return the row of a dtype; of one that the table does not have, a row that says nothing of it."""
     return _TABLE.get(name, _OTHER)
+
+
+def why_refused(name: str) -> str:
+    """Return ` bf16 is not offered: ...` for a dtype that the kit knows and does not export, '' for all others."""
+    reason = dtype_of(name).refused
+    return f" {name} is not offered: {reason}." if reason else ""
 
 
 def linear_only_words() -> str:

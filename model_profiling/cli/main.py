@@ -5,12 +5,14 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
 from model_profiling.base.directories import remedy
+from model_profiling.base.dtypes import why_refused
 from model_profiling.base.errors import InterruptionError, KitError, OutputError, UnreadError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import listen_to_notes
@@ -86,7 +88,9 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        sys.exit(_fail(message, f"See `{self.prog} --help`.", 2, _asks_json(self._words)))
+        known = re.search(r"--dtypes?: invalid choice: '(\w+)'", message)
+        why = why_refused(known[1]) if known else ""
+        sys.exit(_fail(message, f"See `{self.prog} --help`.{why}", 2, _asks_json(self._words)))
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from model_profiling.base import dtypes
-from model_profiling.base.dtypes import CALIBRATED, FP32, dtype_of, linear_only_words
+from model_profiling.base.dtypes import CALIBRATED, FP32, dtype_of, linear_only_words, why_refused
 from model_profiling.base.errors import InputError
 from model_profiling.base.rewrites import REWRITE_HELP, REWRITES
 
@@ -196,7 +196,8 @@ class ExportOptions:
             value = getattr(self, row.name)
             for each in value if row.repeated else (value,):
                 if row.choices and each not in row.choices:
-                    raise InputError(f"there is no {row.title} {each!r}", f"Use one of {', '.join(row.choices)}.")
+                    hint = f"Use one of {', '.join(row.choices)}.{why_refused(str(each))}"
+                    raise InputError(f"there is no {row.title} {each!r}", hint)
             if value != row.default:
                 row.check(self)
 

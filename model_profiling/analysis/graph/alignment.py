@@ -10,15 +10,19 @@ from pathlib import Path
 
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.profile import Instance
+from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
-from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode
+from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue
 from model_profiling.upstream.event_names import OPERATORS
 from model_profiling.upstream.reliance import holds
 
-_MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
-_KINDS = {"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"}
+_MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected")
+_KINDS = {
+    **{"StaticTranspose": "transpose", "StaticReshape": "reshape", "Convert": "convert"},
+    "BatchMatrixMultiply": "batch matmul",
+}
 # What XNNPACK calls the same when it runs and in the graph.
 _SAME = (
     *("Abs", "Add", "Ceiling", "Clamp", "ELU", "Exp", "Floor", "LeakyReLU", "Log", "Maximum", "Minimum", "Multiply"),
@@ -112,22 +116,26 @@ def _parts(
     """Return operators of a family and their nodes, in parts that keep their order.
 
     Where fp16 is computed in fp32, XNNPACK moves what enters the delegate as it is, before it widens it, and does so
-    before all else.
+    before all else. What is bf16 it moves as it is unless it widens it; if it does, the numbers do not match.
     """
     narrow = [position for position in positions if "(ND, X16)" in operators[position].operator]
     if not narrow or len(narrow) == len(positions):
         return [(positions, nodes)]
-    entering = [node for node in nodes if node.inputs and node.inputs[0].external is not None]
+    entering = [node for node in nodes if node.inputs and _is_narrow(node.inputs[0])]
     wide = [position for position in positions if position not in set(narrow)]
     return [(narrow, entering), (wide, [node for node in nodes if node not in entering])]
+
+
+def _is_narrow(value: XnnpackValue) -> bool:
+    return value.dtype == "bf16" or (value.external is not None and value.dtype != FP32)
 
 
 def _family(operator: Operator) -> str:
     if operator.where != "delegated":
         return ""
-    if operator.category in ("CONV", "GEMM"):
-        return "matrix"
     if operator.kind in _KINDS.values():
         return operator.kind
+    if operator.category in ("CONV", "GEMM"):
+        return "matrix"
     name = operator.operator.partition(" (")[0]
     return name if name in _NAMES else ""

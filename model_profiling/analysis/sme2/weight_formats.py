@@ -101,8 +101,11 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
         return f"groupwise int4 has no SME2 kernel {where}; {_OTHERS}"
     if weights.startswith("int8 per tensor"):
         return f"int8 with one scale for all weights has no SME2 kernel {where}; int8 per channel has"
-    if weights == "bf16" and not delegated:
-        return f"bf16 is not delegated to XNNPACK {where}; fp16 is, and has SME2 kernels"
+    if weights == "bf16" and delegated:
+        return f"XNNPACK multiplies bf16 in fp32, with kernels of its own, {where}; fp16 has SME2 kernels"
+    if weights == "bf16":
+        opt_in = "only with enable_bf16, and then multiplied in fp32"
+        return f"bf16 is not delegated to XNNPACK {where} ({opt_in}); fp16 is, and has SME2 kernels"
     return ""
 
 

@@ -235,7 +235,8 @@ def _checked(found: SweepFile, where: str) -> SweepFile:
 def _known(key: str, values: Sequence[str], allowed: Sequence[str], wrong: Callable[[str, str], InputError]) -> None:
     for value in values:
         if value not in allowed:
-            raise wrong(f"`{key}` names {value[:80]!r}, which does not exist", f"Use {', '.join(allowed)}.")
+            hint = f"Use {', '.join(allowed)}.{dtypes.why_refused(value)}"
+            raise wrong(f"`{key}` names {value[:80]!r}, which does not exist", hint)
 
 
 def _rewrites(found: SweepFile) -> list[tuple[str, ...]]:
