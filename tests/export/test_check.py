@@ -43,7 +43,7 @@ def about(found: LayoutReasons, word: str) -> list[MoveGroup]:
     return [group for group in found.transposes if word in group.reason]
 
 
-_LARGE = [pytest.param(name, marks=pytest.mark.wide) for name in ("Pixels", "Windows", "Heads")]
+_LARGE = ["Heads", *(pytest.param(name, marks=pytest.mark.again) for name in ("Pixels", "Windows"))]
 
 
 @pytest.mark.wide

@@ -21,7 +21,7 @@ from model_profiling.platforms.platform_table import local_name
 from model_profiling.platforms.process_platform import list_features
 from model_profiling.runner import features
 from model_profiling.store.run_directory import RunDirectory, without_threads
-from tests.conftest import QUICK, ROOT, kit, needs_hardware, processes_naming
+from tests.conftest import QUICK, ROOT, SAMPLED, kit, needs_hardware, processes_naming
 from tests.helpers.contract_check import check_files
 
 Toy = Callable[[str], Path]
@@ -371,7 +371,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     chance = random.Random(0)
     finished: dict[str, Any] = {}
-    for moment in range(10):
+    for moment in range(5 if SAMPLED else 10):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.05, 1.6))
         process.send_signal(signal.SIGINT if moment % 3 == 2 else signal.SIGKILL)
