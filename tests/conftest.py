@@ -39,7 +39,11 @@ for name in ("COLUMNS", "LINES"):
     os.environ.pop(name, None)
 # On a busy machine any example may take long.
 hypothesis.settings.register_profile(
-    "patient", hypothesis.settings(), deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "patient",
+    hypothesis.settings(),
+    deadline=None,
+    max_examples=40 if SAMPLED else 100,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("patient")
 if "PYTEST_XDIST_WORKER" in os.environ:

@@ -196,17 +196,20 @@ def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: 
     (tmp_path / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
     nobody = cluster.environment
     wrong = cluster.environment | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    for environment, address, words in (
+    asked = (
         (nobody, f"127.0.0.1:{free_port()}", "there is no Ray cluster"),
         (nobody, "nonsense", "not an address"),
         (wrong, cluster.address, "RAY_AUTH_TOKEN"),
-    ):
+    )
+    sweeps = []
+    for environment, address, words in asked:
         command = [sys.executable, "-m", "model_profiling", "sweep", "one.json", "--ray", address]
-        done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
-        )
-        assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
-        assert not done.stdout
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        sweeps.append((subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes), words))
+    for sweep, words in sweeps:
+        stdout, stderr = sweep.communicate(timeout=60)
+        assert sweep.returncode in (2, 3) and words in stderr and "Traceback" not in stderr, stderr
+        assert not stdout
 
 
 # What a hostile node answers, by the number of threads that it was to measure with; to 1 it answers honestly.

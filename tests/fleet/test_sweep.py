@@ -366,8 +366,8 @@ def portfolio(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "all",
         models=["toy_cnn", str(broken)],
         dtypes=["fp16", "fp32"],
-        runs=40,
-        launches=4,
+        runs=12,
+        launches=2,
         startup_launches=2,
         labels={"team": "</td><script>alert(1)</script>"},
     )

@@ -261,7 +261,9 @@ FAULTS = {
         '$RUNNER "$@"; [ -z "$d" ] || echo no > "$d"'
     ),
 }
-_QUICK_FAULTS = ("crashes", "crashes later", "breaks the dump")
+_WIDE = [pytest.mark.wide]
+# The end of a runner is told in one way, whatever ended it.
+_MARKS = {"is silent": _WIDE, "ends": [*_WIDE, pytest.mark.again], "talks": [*_WIDE, pytest.mark.again]}
 
 
 def faulty(path: Path, runner: Path, fault: str) -> str:
@@ -275,9 +277,7 @@ def named_files(text: str, below: Path) -> list[Path]:
     return [Path(word.rstrip(".,;:)'")) for word in re.findall(rf"{re.escape(str(below))}/\S+", text)]
 
 
-@pytest.mark.parametrize(
-    "fault", [fault if fault in _QUICK_FAULTS else pytest.param(fault, marks=pytest.mark.wide) for fault in FAULTS]
-)
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=_MARKS.get(fault, [])) for fault in FAULTS])
 def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path: Path, runner: Path) -> None:
     """In a new directory, in one with a good run, as the only experiment and as the second, and when run again."""
     bad = {"name": "bad", "runner_path": faulty(tmp_path / "runner", runner, fault), "num_runs": 4, "launches": 2}

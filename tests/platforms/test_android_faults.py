@@ -129,6 +129,7 @@ def test_the_device_reboots(bench: Bench) -> None:
     bench.first_is_kept_and_the_rest_continues()
 
 
+@pytest.mark.again
 def test_adbs_server_is_restarted(bench: Bench) -> None:
     bench.at(IN_THE_SECOND, lambda: bench.lab.run_adb("kill-server"))
     bench.ended_well(bench.run(), "was disconnected", "connection was cut", "not reachable")
