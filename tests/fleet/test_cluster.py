@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -201,15 +202,17 @@ def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: 
         (nobody, "nonsense", "not an address"),
         (wrong, cluster.address, "RAY_AUTH_TOKEN"),
     )
-    sweeps = []
-    for environment, address, words in asked:
+
+    def ask(environment: dict[str, str], address: str, words: str) -> None:
         command = [sys.executable, "-m", "model_profiling", "sweep", "one.json", "--ray", address]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        sweeps.append((subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes), words))
-    for sweep, words in sweeps:
-        stdout, stderr = sweep.communicate(timeout=60)
-        assert sweep.returncode in (2, 3) and words in stderr and "Traceback" not in stderr, stderr
-        assert not stdout
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
+        assert not done.stdout
+
+    with ThreadPoolExecutor() as all_at_once:
+        list(all_at_once.map(ask, *zip(*asked, strict=True)))
 
 
 # What a hostile node answers, by the number of threads that it was to measure with; to 1 it answers honestly.
