@@ -38,8 +38,11 @@ SLOW_TO_EXPORT = (
     "deit_tiny",
     "mobilenet_v3_small",
 )
-# Their operators are those of others here, but for edgetam's nearest upsampling, which test_islands.py has.
-ONLY_AGAIN = ("mobile_sam", "qwen3_0_6b", "mobilenet_v1_025", "edgetam_image_encoder", "llm_block_prefill")
+# Their operators are those of others here, of test_llm.py (language models) or test_islands.py (nearest upsampling).
+ONLY_AGAIN = (
+    *("mobile_sam", "edgetam_image_encoder", "mobilenet_v1_025"),
+    *("qwen3_0_6b", "smollm2_135m", "llm_block_prefill"),
+)
 # What every other test exports and runs all the time.
 KNOWN = (("toy_cnn", "fp32"), ("toy_cnn", "fp16"), ("toy_cnn", "int8"))
 CASES = sorted(

@@ -194,7 +194,6 @@ def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
 
 
 def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
     nobody = cluster.environment
     wrong = cluster.environment | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
     asked = (
@@ -204,9 +203,13 @@ def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: 
     )
 
     def ask(environment: dict[str, str], address: str, words: str) -> None:
+        # Each in a folder of its own: two sweeps do not write to one.
+        home = tmp_path / words
+        home.mkdir()
+        (home / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
         command = [sys.executable, "-m", "model_profiling", "sweep", "one.json", "--ray", address]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=home, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
         assert not done.stdout

@@ -112,6 +112,7 @@ def test_kernels_comparisons_and_start_up_work_over_ssh(lab: SshLab, board: str,
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_builds_of_executorch_are_compared_over_ssh_each_with_all_its_libraries(
     lab: SshLab, board: str, toy: Toy, tmp_path: Path
 ) -> None:
