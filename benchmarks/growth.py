@@ -145,7 +145,7 @@ STUDIES = (
     GrowthStudy("methods", 400, _methods),
     GrowthStudy("delegate calls", 1000, _delegates),
     GrowthStudy("experiments", 2, _experiments),
-    GrowthStudy("experiments of a report", 15, _reported),
+    GrowthStudy("experiments of a report", 8, _reported),
     GrowthStudy("runs of a combined report", 50, _combined),
     GrowthStudy("runs of a directory", 50, _listed),
     GrowthStudy("launches", 200, _launches),

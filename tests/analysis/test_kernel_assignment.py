@@ -45,8 +45,11 @@ CASES = {
 
 
 # These are the most expensive, and alike in what they ask of the kit.
-WIDE = ("random", "pieces", "bicubic", "unet")
-NETWORKS = [pytest.param(*case, marks=[pytest.mark.wide] if case[0] in WIDE else []) for case in CASES]
+WIDE, AGAIN = ("random", "pieces", "bicubic", "unet"), ("bicubic", "unet")
+NETWORKS = [
+    pytest.param(*case, marks=[pytest.mark.wide] * (case[0] in WIDE) + [pytest.mark.again] * (case[0] in AGAIN))
+    for case in CASES
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

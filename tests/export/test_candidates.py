@@ -28,11 +28,14 @@ def flow_of(made: ExportResult) -> DataFlow:
     return flow
 
 
-def _wide(*given: object) -> object:
-    return pytest.param(*given, marks=pytest.mark.wide)
-
-
-@pytest.mark.parametrize(("name", "dtype"), [("ThereAndBack", "fp16"), _wide("Pyramid", "fp16"), _wide("Many", "int8")])
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("ThereAndBack", "fp16"),
+        pytest.param("Pyramid", "fp16", marks=[pytest.mark.wide, pytest.mark.again]),
+        pytest.param("Many", "int8", marks=pytest.mark.wide),
+    ],
+)
 def test_what_a_rewrite_would_give_is_what_it_gives(name: str, dtype: str, tmp_path: Path) -> None:
     def made(rewrites: tuple[str, ...], candidates: bool = False) -> ExportResult:
         outdir = tmp_path / "-".join(("out", *rewrites))

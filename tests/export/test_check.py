@@ -43,11 +43,11 @@ def about(found: LayoutReasons, word: str) -> list[MoveGroup]:
     return [group for group in found.transposes if word in group.reason]
 
 
-_LARGE = [pytest.param(name, marks=pytest.mark.wide) for name in ("Pixels", "Windows", "Heads")]
+_ALIKE = [pytest.param(name, marks=pytest.mark.again) for name in ("Joined", "Between", "Pixels", "Windows")]
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("name", ["Scaled", "Ranked", "Joined", "Between", *_LARGE])
+@pytest.mark.parametrize("name", ["Scaled", "Ranked", "Heads", *_ALIKE])
 def test_as_many_transposes_go_as_was_predicted(checked: Checking, name: str) -> None:
     before, after = checked(name).layout, checked(name, "layout").layout
     assert before.removable is not None and after.removable is None

@@ -32,7 +32,7 @@ from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.models.own_copy import own_copy
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SAMPLED
 
 INPUT = torch.linspace(-1, 1, 2 * 3 * 8).reshape(2, 3, 8)
 
@@ -362,7 +362,7 @@ def test_an_edit_of_any_module_that_an_export_imports_makes_a_new_export(
     own = {"model_base.py", "transformer.py", "roof_probe.py"}
     assert {path for path in every if path.name not in {*apart, *own}} <= counted
     assert {kit_copy / "analysis" / "accuracy" / "agreement.py", kit_copy / "base" / "files.py"} <= counted
-    for path in sorted(counted):
+    for path in sorted(counted)[:: 5 if SAMPLED else 1]:
         text = path.read_bytes()
         path.write_bytes(text + b"\n# edited\n")
         assert cache.cached(request) is None, path

@@ -4,14 +4,14 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from model_profiling.base import dtypes
 from model_profiling.base.rewrites import REWRITES, rewrites_for
-from tests.conftest import QUICK, ROOT
+from tests.conftest import QUICK, ROOT, shared_home
+from tests.helpers import warm
 
 # A rewrite that the kit does not have: its row, its module, and a network that it is for.
 ROW = 'Rewrite("expm1", "expm1 from operators that XNNPACK delegates", ("expm1",)),'
@@ -92,7 +92,8 @@ def test_a_new_rewrite_is_a_row_and_a_module(tmp_path: Path) -> None:
     table.write_text(table.read_text().replace("_ROWS = (\n", f"_ROWS = (\n    {ROW}\n"))
     (tmp_path / "model_profiling" / "export" / "rewrites" / "expm1.py").write_text(MODULE)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), **QUICK}
+    python = str(warm.python(shared_home()))
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+        [python, "-c", SCRIPT], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

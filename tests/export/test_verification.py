@@ -92,12 +92,14 @@ RUNS = {
 }
 _SEVERAL = [(name, dtype) for name in RUNS for dtype in ("fp32", "fp16", "int8")]
 _FAST = {"one convolution twice", "a weight of two kinds of layers", "padded between", "3-D convolution", "sort"}
+# Their graphs are those of fp32.
+_AGAIN = [pytest.mark.wide, pytest.mark.again]
 
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
     [
-        pytest.param(name, dtype, marks=[] if name in _FAST and dtype != "fp16" else [pytest.mark.wide])
+        pytest.param(name, dtype, marks=_AGAIN if dtype == "fp16" else [] if name in _FAST else [pytest.mark.wide])
         for name, dtype in _SEVERAL
     ],
 )

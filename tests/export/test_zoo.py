@@ -75,6 +75,7 @@ def test_prefill_and_decode_are_the_same_model_in_two_shapes() -> None:
 
 
 @pytest.mark.wide
+@pytest.mark.again
 @pytest.mark.parametrize("dtype", ["int8-dynamic", "int4"])
 def test_language_model_dtypes_shrink_linear_layers_and_keep_their_answer(dtype: str, tmp_path: Path) -> None:
     options = LoadOptions(settings=(("tokens", 4), ("width", 128)))

@@ -38,10 +38,13 @@ SLOW_TO_EXPORT = (
     "deit_tiny",
     "mobilenet_v3_small",
 )
-# Their operators are those of others here, but for index and split_with_sizes of mobile_sam and alias of qwen3.
-ONLY_AGAIN = ("mobile_sam", "qwen3_0_6b", "mobilenet_v1_025")
+# Their operators are those of others here, of test_llm.py (language models) or test_islands.py (nearest upsampling).
+ONLY_AGAIN = (
+    *("mobile_sam", "edgetam_image_encoder", "mobilenet_v1_025"),
+    *("qwen3_0_6b", "smollm2_135m", "llm_block_prefill"),
+)
 # What every other test exports and runs all the time.
-KNOWN = (("toy_cnn", "fp16"), ("toy_cnn", "int8"))
+KNOWN = (("toy_cnn", "fp32"), ("toy_cnn", "fp16"), ("toy_cnn", "int8"))
 CASES = sorted(
     (
         (name, dtype)
@@ -53,20 +56,18 @@ CASES = sorted(
 )
 # Of each architecture one, in turns of dtype; the largest would take minutes of emulation.
 EMULATED = (
-    ("toy_cnn", "fp32"),
-    ("mobilenet_v3_small", "fp32"),
     ("resnet8", "int8"),
     ("ds_cnn", "fp16"),
     ("llm_block_decode", "int4"),
 )
-# Left to `make test-models`, and so are dtypes other than fp32 of what is not emulated.
-EMULATED_AGAIN = (("edgetam_image_encoder", "fp32"),)
+# Left to `make test-models`.
+EMULATED_AGAIN = (("mobilenet_v3_small", "fp32"), ("edgetam_image_encoder", "fp32"))
 
 
 def again(name: str, dtype: str) -> bool:
-    """Whether CI leaves it to `make test-models`."""
-    other = dtype != "fp32" and (name, dtype) not in EMULATED
-    return name in ONLY_AGAIN or (other and not name.startswith("toy_cnn"))
+    """Whether CI leaves it to `make test-models`: it has one dtype of a model, and of the smallest all."""
+    first = next((case for case in EMULATED if case[0] == name), (name, "fp32"))
+    return name in ONLY_AGAIN or ((name, dtype) != first and not name.startswith("toy_cnn"))
 
 
 def profile(name: str, dtype: str, home: Path) -> dict[str, str]:

@@ -14,6 +14,7 @@ import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -193,20 +194,28 @@ def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
 
 
 def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: Cluster, tmp_path: Path) -> None:
-    (tmp_path / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
     nobody = cluster.environment
     wrong = cluster.environment | {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    for environment, address, words in (
+    asked = (
         (nobody, f"127.0.0.1:{free_port()}", "there is no Ray cluster"),
         (nobody, "nonsense", "not an address"),
         (wrong, cluster.address, "RAY_AUTH_TOKEN"),
-    ):
+    )
+
+    def ask(environment: dict[str, str], address: str, words: str) -> None:
+        # Each in a folder of its own: two sweeps do not write to one.
+        home = tmp_path / words
+        home.mkdir()
+        (home / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
         command = [sys.executable, "-m", "model_profiling", "sweep", "one.json", "--ray", address]
         done = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=home, env=environment, capture_output=True, text=True, timeout=60, check=False
         )
         assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
         assert not done.stdout
+
+    with ThreadPoolExecutor() as all_at_once:
+        list(all_at_once.map(ask, *zip(*asked, strict=True)))
 
 
 # What a hostile node answers, by the number of threads that it was to measure with; to 1 it answers honestly.
@@ -301,12 +310,13 @@ def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(
     hostile: HostileCluster, toy: Callable[[str], Path], tmp_path: Path
 ) -> None:
     """Without a token, which is said; also to one who has a token that the cluster does not ask for."""
-    keys = FEW | {"models": [str(toy("fp16"))], "threads": [1, *REASONS], "reports": False}
-    (tmp_path / "many.json").write_text(json.dumps(keys))
     (tmp_path / "token").write_text(secrets.token_hex(32))
     own = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}
     command = [sys.executable, "-m", "model_profiling", "sweep", "many.json", "--json", "--ray", hostile.address]
-    for environment in (hostile.environment, hostile.environment | own):
+    for reasons, more in ((REASONS, {}), ({2: REASONS[2]}, own)):
+        keys = FEW | {"models": [str(toy("fp16"))], "threads": [1, *reasons], "reports": False}
+        (tmp_path / "many.json").write_text(json.dumps(keys))
+        environment = hostile.environment | more
         ended = subprocess.run(
             command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
         )
@@ -315,7 +325,7 @@ def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(
         result = json.loads(ended.stdout)
         failed = {job["name"]: job["failure"] for job in result["jobs"] if job["state"] == "failed"}
         assert [cell["threads"] for cell in result["cells"] if cell["state"] == "finished"] == [1]
-        for threads, reason in REASONS.items():
+        for threads, reason in reasons.items():
             (failure,) = (words for name, words in failed.items() if f"-t{threads}-" in name)
             assert reason in failure and failure.isprintable(), failure
         # What came and was refused is gone.

@@ -46,6 +46,12 @@ class Block:
         return f"{self.document.relative_to(ROOT)}:{self.line}"
 
 
+def commands(script: str) -> list[str]:
+    """The commands of a script, each without line breaks and comments; what is written into a file is part of them."""
+    lines = re.sub(r"\\\n\s*|(?<=\S) +#.*", "", script).splitlines()
+    return [line.strip() for line in lines if line.strip() and line.strip() != "source .venv/bin/activate"]
+
+
 def blocks() -> list[Block]:
     """Every `bash` block, without its indentation."""
     found = []

@@ -1,7 +1,7 @@
-"""Kill a writer at every instant: `python -m tests.helpers.killing COMMAND RUN FOLDER`, and look at what it leaves.
+"""Kill a writer at any instant: `python -m tests.helpers.killing COMMAND RUN FOLDER EACH`, and look at what it leaves.
 
-A fork does the command's work and ends at its first call that changes a file system, the next one at its second, and so
-on, until one gets through. After each, the directory must be as it was or as it is to be, and nothing else.
+A fork does the command's work and ends at its first call that changes a file system, the next one EACH calls later, and
+so on, until one gets through. After each, the directory must be as it was or as it is to be, and nothing else.
 """
 
 import contextlib
@@ -44,8 +44,8 @@ COMMANDS: dict[str, Callable[[Run], object]] = {
 }
 
 
-def kill_everywhere(command: str, source: Path, home: Path) -> int:
-    """Returns at how many instants the command was killed."""
+def kill_everywhere(command: str, source: Path, home: Path, each: int) -> int:
+    """Returns how many instants there are; at one of `each` the command was killed."""
     left = [-1]
 
     def hook(event: str, arguments: object) -> None:
@@ -87,7 +87,7 @@ def kill_everywhere(command: str, source: Path, home: Path) -> int:
         if kills % 10 == 0:
             COMMANDS[command](run)
             assert _state(root) == wanted, kills
-        kills += 1
+        kills += each
 
 
 def _state(root: Path) -> dict[str, bytes]:
@@ -95,4 +95,4 @@ def _state(root: Path) -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(f"{kill_everywhere(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))}\n")
+    sys.stdout.write(f"{kill_everywhere(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4]))}\n")

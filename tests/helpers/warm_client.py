@@ -20,7 +20,8 @@ def main() -> None:
         "env": dict(os.environ),
         "executable": executable,
         "prefix": sys.prefix,
-        "path": sys.path[1:],
+        # Under its own name a package is the same in every workspace, and so is the runner that is built against it.
+        "path": [os.path.realpath(entry) for entry in sys.path[1:]],
     }
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)

@@ -21,7 +21,7 @@ from model_profiling.platforms.platform_table import local_name
 from model_profiling.platforms.process_platform import list_features
 from model_profiling.runner import features
 from model_profiling.store.run_directory import RunDirectory, without_threads
-from tests.conftest import QUICK, ROOT, kit, needs_hardware, processes_naming
+from tests.conftest import QUICK, ROOT, SAMPLED, kit, needs_hardware, processes_naming
 from tests.helpers.contract_check import check_files
 
 Toy = Callable[[str], Path]
@@ -261,7 +261,9 @@ FAULTS = {
         '$RUNNER "$@"; [ -z "$d" ] || echo no > "$d"'
     ),
 }
-_QUICK_FAULTS = ("crashes", "crashes later", "breaks the dump")
+_WIDE = [pytest.mark.wide]
+# The end of a runner is told in one way, whatever ended it.
+_MARKS = {"is silent": _WIDE, "ends": [*_WIDE, pytest.mark.again], "talks": [*_WIDE, pytest.mark.again]}
 
 
 def faulty(path: Path, runner: Path, fault: str) -> str:
@@ -275,9 +277,7 @@ def named_files(text: str, below: Path) -> list[Path]:
     return [Path(word.rstrip(".,;:)'")) for word in re.findall(rf"{re.escape(str(below))}/\S+", text)]
 
 
-@pytest.mark.parametrize(
-    "fault", [fault if fault in _QUICK_FAULTS else pytest.param(fault, marks=pytest.mark.wide) for fault in FAULTS]
-)
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=_MARKS.get(fault, [])) for fault in FAULTS])
 def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path: Path, runner: Path) -> None:
     """In a new directory, in one with a good run, as the only experiment and as the second, and when run again."""
     bad = {"name": "bad", "runner_path": faulty(tmp_path / "runner", runner, fault), "num_runs": 4, "launches": 2}
@@ -371,7 +371,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     chance = random.Random(0)
     finished: dict[str, Any] = {}
-    for moment in range(10):
+    for moment in range(5 if SAMPLED else 10):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.05, 1.6))
         process.send_signal(signal.SIGINT if moment % 3 == 2 else signal.SIGKILL)

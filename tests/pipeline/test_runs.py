@@ -47,7 +47,7 @@ from model_profiling.store.runs import (
     resolve,
     unique_label,
 )
-from tests.conftest import QUICK, ROOT, TORCH, kit, needs
+from tests.conftest import QUICK, ROOT, SAMPLED, TORCH, kit, needs
 from tests.helpers.contract_check import check_files, check_printed
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -223,7 +223,7 @@ while True:
     known = [wanted, before] if not note_there else [wanted]
     assert after in known, (kills, sorted(after.keys() ^ wanted.keys()))
     shutil.rmtree(root)
-    kills += 1
+    kills += int(sys.argv[3])
 print(kills)
 """
 
@@ -232,7 +232,7 @@ print(kills)
 def test_a_run_killed_between_any_two_system_calls_while_it_is_put_in_place_loses_nothing(tmp_path: Path) -> None:
     """Whoever looks next finds the old run untouched, or the new one complete and the old one kept."""
     done = subprocess.run(
-        [sys.executable, "-c", _KILLED_AT_EVERY_CALL, str(KNOWN_GOOD), str(tmp_path)],
+        [sys.executable, "-c", _KILLED_AT_EVERY_CALL, str(KNOWN_GOOD), str(tmp_path), "4" if SAMPLED else "1"],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

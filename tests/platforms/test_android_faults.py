@@ -129,6 +129,7 @@ def test_the_device_reboots(bench: Bench) -> None:
     bench.first_is_kept_and_the_rest_continues()
 
 
+@pytest.mark.again
 def test_adbs_server_is_restarted(bench: Bench) -> None:
     bench.at(IN_THE_SECOND, lambda: bench.lab.run_adb("kill-server"))
     bench.ended_well(bench.run(), "was disconnected", "connection was cut", "not reachable")
@@ -152,6 +153,7 @@ def test_the_devices_disk_is_full_when_the_runner_writes(bench: Bench) -> None:
     bench.restored()
 
 
+@pytest.mark.again
 def test_the_runner_is_killed_by_the_system(bench: Bench) -> None:
     bench.at(IN_THE_SECOND, lambda: bench.device.signal_runners(signal.SIGKILL))
     done = bench.run()
@@ -217,7 +219,9 @@ def test_settings_that_the_device_refuses(bench: Bench) -> None:
     bench.restored()
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
+@pytest.mark.parametrize(
+    "how", [pytest.param(signal.SIGINT, marks=pytest.mark.again), signal.SIGKILL], ids=["ctrl-c", "killed"]
+)
 def test_the_kit_itself_is_interrupted(bench: Bench, how: signal.Signals) -> None:
     started: list[subprocess.Popen[str]] = []
     bench.at(IN_THE_SECOND, lambda: started[0].send_signal(how))

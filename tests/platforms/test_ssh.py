@@ -112,6 +112,7 @@ def test_kernels_comparisons_and_start_up_work_over_ssh(lab: SshLab, board: str,
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_builds_of_executorch_are_compared_over_ssh_each_with_all_its_libraries(
     lab: SshLab, board: str, toy: Toy, tmp_path: Path
 ) -> None:
@@ -336,7 +337,7 @@ def bench(lab: SshLab, board: str, toy: Toy, tmp_path: Path) -> Bench:
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("fault", ["dropped", "killed"])
+@pytest.mark.parametrize("fault", ["dropped", pytest.param("killed", marks=pytest.mark.again)])
 def test_a_connection_that_goes_away_loses_nothing(bench: Bench, folder: Path, fault: str) -> None:
     cut = {"dropped": lambda _: bench.lab.cut(bench.host), "killed": lambda _: bench.lab.kill_connections()}[fault]
     done = bench.run_until_the_second(cut)
@@ -348,7 +349,9 @@ def test_a_connection_that_goes_away_loses_nothing(bench: Bench, folder: Path, f
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize(("how", "code"), [(signal.SIGKILL, -9), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("how", "code"), [(signal.SIGKILL, -9), pytest.param(signal.SIGINT, 130, marks=pytest.mark.again)]
+)
 def test_a_kit_that_is_ended_leaves_nothing_running_there(
     bench: Bench, folder: Path, how: signal.Signals, code: int
 ) -> None:

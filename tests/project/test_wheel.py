@@ -98,6 +98,7 @@ def test_the_wheel_holds_the_package_its_skills_and_nothing_of_the_clone(install
 
 
 @pytest.mark.wide
+@pytest.mark.again
 def test_the_workflows_step_that_uses_the_wheel_works(installed: Installed, tmp_path: Path) -> None:
     """doctor and quicktest, as GitHub would run them; nothing but out_toy_cnn is there afterwards."""
     pytest.importorskip("executorch.exir")

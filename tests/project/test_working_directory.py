@@ -120,9 +120,9 @@ def test_a_command_runs_nothing_of_the_folder_it_is_called_in(words: list[str], 
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("entry", [".", "", "./"])
-def test_a_program_is_not_looked_for_here_either(entry: str, trapped: Path, sprung: Path) -> None:
-    path = f"{entry}:{os.environ['PATH']}:{entry}"
+def test_a_program_is_not_looked_for_here_either(trapped: Path, sprung: Path) -> None:
+    here = ".::./"
+    path = f"{here}:{os.environ['PATH']}:{here}"
     done = installed(trapped, "doctor", PATH=path)
     assert done.returncode in (0, 3) and "Traceback" not in done.stderr, done.stderr
 

@@ -21,7 +21,7 @@ from model_profiling.formats.etrecord.reader import EtrecordGraph
 from model_profiling.formats.etrecord.source import frame, module, operator
 from model_profiling.formats.pte import Instruction, Method, PteError, xnnpack_graph
 from model_profiling.formats.pte.program import DELEGATE, KERNEL
-from tests.conftest import kit
+from tests.conftest import SAMPLED, kit
 
 Toy = Callable[[str], Path]
 
@@ -345,7 +345,7 @@ def _corrupt(
 ) -> None:
     """Cut the file or overwrite parts of its first `reach` bytes many times; reading succeeds or raises `error`."""
     chance = random.Random(7)
-    for round_ in range(1000):
+    for round_ in range(300 if SAMPLED else 1000):
         data = bytearray(whole)
         if round_ % 10 == 0:
             del data[chance.randrange(len(data)) :]

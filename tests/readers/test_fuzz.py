@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, SAMPLED
 from tests.helpers.fuzz import CORPUS, replay
 from tests.helpers.fuzz_readers import READERS
 
-_CASES = 60
+_CASES = 20 if SAMPLED else 60
 
 
 def _failures(expression: str) -> str:

@@ -18,12 +18,13 @@ from model_profiling.store import transaction
 from model_profiling.store.run_directory import RunDirectory
 from model_profiling.store.runs import InterruptedRun, resolve
 from sme2_kit import Run
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, SAMPLED, kit
 from tests.helpers.killing import COMMANDS
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 # Its work is one file and the record; the others are killed at up to hundreds of instants.
 _SHORT, _LONG = ("tool",), ("run",)
+EACH = 3 if SAMPLED else 1
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def run(tmp_path: Path) -> Path:
 def test_a_command_killed_between_any_two_calls_leaves_the_old_state_or_the_new_one(
     command: str, tmp_path: Path
 ) -> None:
-    words = [sys.executable, "-m", "tests.helpers.killing", command, str(KNOWN_GOOD), str(tmp_path)]
+    words = [sys.executable, "-m", "tests.helpers.killing", command, str(KNOWN_GOOD), str(tmp_path), str(EACH)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr

@@ -38,7 +38,11 @@ def star(manifest: Manifest) -> None:
     manifest.compare_pairs[:] = [(first, other) for other in others]
 
 
-@pytest.fixture(scope="module", params=[pairs, alone, star], ids=lambda change: str(change.__name__))
+# How experiments are compared changes little of it.
+CHANGES = [pairs, *(pytest.param(change, marks=[pytest.mark.wide, pytest.mark.again]) for change in (alone, star))]
+
+
+@pytest.fixture(scope="module", params=CHANGES, ids=lambda change: str(change.__name__))
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """The same with 60 experiments and with 120."""
     change: Callable[[Manifest], None] = request.param

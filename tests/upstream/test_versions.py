@@ -15,6 +15,8 @@ from model_profiling.upstream.reliance import FAILS_VARIABLE
 from tests.conftest import QUICK, ROOT, TORCH, kit, needs, needs_emulator
 
 pytestmark = [pytest.mark.wide, pytest.mark.again]
+# On one worker, so that their programs are exported once; the others go where there is room (--dist loadgroup).
+TOGETHER = pytest.mark.xdist_group("toy")
 
 
 def done(*arguments: object, cwd: Path, env: dict[str, str] | None = None) -> str:
@@ -38,6 +40,7 @@ def program(home: Path, dtype: str) -> Path:
     return home / "out_toy_cnn" / "artifacts" / f"toy_cnn_xnnpack_{dtype}.pte"
 
 
+@TOGETHER
 @pytest.mark.parametrize("dtype", ["fp32", "int8"])
 def test_a_program_runs_on_and_off_with_operators_lines_and_a_report(toy: Path, dtype: str) -> None:
     said = done("run", program(toy, dtype), "--output-root", toy / f"runs_{dtype}", "--html", cwd=toy)
@@ -47,12 +50,14 @@ def test_a_program_runs_on_and_off_with_operators_lines_and_a_report(toy: Path, 
     assert len(experiments) == 2 and all(each.status == "ok" for each in experiments.values())
 
 
+@TOGETHER
 def test_kernels_are_traced_and_each_operator_has_its_own(toy: Path) -> None:
     needs_emulator()
     said = done("kernels", program(toy, "fp32"), "--output-root", toy / "kernels", cwd=toy)
     assert "sme2" in said and "unknown" not in said
 
 
+@TOGETHER
 def test_numerics_finds_layers_and_a_rewrite_is_applied(toy: Path) -> None:
     assert "dB" in done("numerics", "toy_cnn", "--dtype", "int8", cwd=toy)
     applied = done(
@@ -70,6 +75,7 @@ def test_a_language_model_is_exported_and_run_in_its_phases(tmp_path: Path) -> N
     assert "pp16" in said and "tg4" in said
 
 
+@TOGETHER
 def test_tune_measures_variants(toy: Path) -> None:
     assert "baseline" in done("tune", "toy_cnn", "--outdir", toy / "tuned", cwd=toy)
 
