@@ -130,7 +130,7 @@ _ROWS = (
     # Programs of others may be in these.
     Dtype(
         "bf16", 16, 2, exportable=False, floats="bfloat16", activations=("bf16",),
-        # What ExecuTorch 1.5 does with enable_bf16, the opt-in of XNNPACK's partitioner: tests/export/test_bf16.py.
+        # What ExecuTorch 1.5.1 does with enable_bf16, the opt-in of XNNPACK's partitioner: tests/export/test_bf16.py.
         refused="XNNPACK loads no program with convolutions, batch matrix products, softmax or pooling in bf16, "
         "and multiplies linear layers in fp32, without SME2; fp16 has SME2 kernels",
     ),
