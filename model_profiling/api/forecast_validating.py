@@ -193,21 +193,24 @@ def _hold(
 def _with_kernels(
     held: HeldModel, run: Run, pte: Path, home: Path, platform: Platform, on_progress: OnProgress
 ) -> HeldModel:
-    """Add what traced kernels say: of the table of known kernels, and of what a target predicts, where SME2 ran."""
-    sme2 = "sme2" in held.switched
-    no_gain = "" if sme2 else "SME2 was not switched"
+    """Add what a target predicts, where SME2 was switched, and what traced kernels say of the table."""
+    held = _with_gain(held, run, home, platform)
     if platform.trace_note:
-        unknown = no_gain or "which operators SME2 runs is not known: kernels cannot be traced here"
-        not_traced = _shareable(platform.trace_note, home, platform)
-        return msgspec.structs.replace(held, not_traced=not_traced, no_gain=unknown)
+        return msgspec.structs.replace(held, not_traced=_shareable(platform.trace_note, home, platform))
     try:
         traced = measure(kernels_request(pte, platform, None, home / "kernels"), platform, on_progress).run
-        gain = held_gain(run, traced) if sme2 else None
     except InterruptionError:
         raise
     except KitError as error:
-        why = _shareable(error.message, home, platform)
-        return msgspec.structs.replace(held, not_traced=why, no_gain=no_gain or why)
-    return msgspec.structs.replace(
-        held, traced=traced_operators(traced), differences=table_differences(traced), gain=gain, no_gain=no_gain
-    )
+        return msgspec.structs.replace(held, not_traced=_shareable(error.message, home, platform))
+    return msgspec.structs.replace(held, traced=traced_operators(traced), differences=table_differences(traced))
+
+
+def _with_gain(held: HeldModel, run: Run, home: Path, platform: Platform) -> HeldModel:
+    """Add what the usual target predicts of SME2, where that was switched."""
+    if "sme2" not in held.switched:
+        return msgspec.structs.replace(held, no_gain="SME2 was not switched")
+    try:
+        return msgspec.structs.replace(held, gain=held_gain(run))
+    except KitError as error:
+        return msgspec.structs.replace(held, no_gain=_shareable(error.message, home, platform))

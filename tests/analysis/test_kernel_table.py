@@ -99,10 +99,13 @@ def test_what_it_does_not_have_is_unknown_and_never_without_a_kernel(tmp_path: P
     run = sme2_kit.run(made, runs=3, launches=1, out=tmp_path / "run")
     assert [(answer.on_sme2, answer.not_known) for answer in run.sme2] == [(1, 0)]
     instances = run.summary.experiments[run.sme2[0].experiment].breakdown.instances
-    for table, version in ((None, "9.9.9"), (KernelLookup(KernelTable("1.5.1", "", [])), "1.5.1")):
-        covered = known_coverage(instances, table, version, made.paths.pte, "fp32")
+    for table in (kernel_table.why_no_table("9.9.9"), KernelLookup(KernelTable("1.5.1", "", []))):
+        covered = known_coverage(instances, table, made.paths.pte, "fp32")
         assert covered.on_sme2 is None and covered.unknown and covered.operators[0].level == "unknown"
-        assert (kernel_table.MAKE in covered.unknown) == (table is None)
+        assert (kernel_table.MAKE in covered.unknown) == isinstance(table, str)
+    made.paths.pte.write_bytes(b"another program")
+    (answer,) = sme2_kit.open_run(run.path).sme2
+    assert answer.on_sme2 is None and "has changed" in answer.unknown and answer.forecast is None
 
 
 def test_a_dtype_that_has_a_kernel_is_named_where_this_one_has_none() -> None:

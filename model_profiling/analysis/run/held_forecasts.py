@@ -67,10 +67,10 @@ def _switched(run: RunData, roofs: Roofs) -> tuple[ProfileComparison, Switch]:
     return pair, Switch(*measured)
 
 
-def held_gain(run: RunData, traced: RunData, target: str = DEFAULT) -> HeldGain:
-    """Hold what a target says that SME2 gains against a run with SME2 off and on; `traced` tells its kernels."""
+def held_gain(run: RunData, target: str = DEFAULT) -> HeldGain:
+    """Hold what a target says that SME2 gains, as every run is told it, against a run with SME2 off and on."""
     pair = run.summary.comparisons[0]
-    forecast = next(found for found in forecasts(run, traced, target=target) if found.experiment == pair.before)
+    forecast = next(found for found in forecasts(run, target=target) if found.experiment == pair.before)
     gain, change = forecast.speedups[-1], pair.execute
     low, high = forecast.speedup_range or (gain, gain)
     bounded = change.low is not None and change.high is not None

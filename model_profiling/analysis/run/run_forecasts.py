@@ -1,13 +1,13 @@
 """The forecasts of a run: which of its experiments ran without SME2, and what tells which operators SME2 takes."""
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.sme2.coverage import Coverage, known_coverage
-from model_profiling.analysis.sme2.kernel_table import known_table
+from model_profiling.analysis.sme2.kernel_table import Cpu, known_table, why_no_table
 from model_profiling.analysis.sme2.sme2_forecast import (
     Evidence,
     Forecast,
@@ -16,9 +16,18 @@ from model_profiling.analysis.sme2.sme2_forecast import (
     assumed_forecast,
     derived_forecast,
 )
-from model_profiling.analysis.sme2.target import DEFAULT, kit_targets, read_target
+from model_profiling.analysis.sme2.target import DEFAULT, AnyTarget, kit_targets, read_target
 from model_profiling.base.errors import InputError
-from model_profiling.store.run_directory import ExperimentRecord, Manifest
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, ModelRecord
+
+
+class Sme2Use(NamedTuple):
+    """Which operators of an experiment SME2 takes, how that is known, and the program of which it is known."""
+
+    experiment: str
+    coverage: Coverage
+    evidence: Evidence
+    program: ModelRecord
 
 
 class TargetForecast(msgspec.Struct, frozen=True):
@@ -35,36 +44,31 @@ def forecasts(
     emulated: RunData | None = None,
     speedups: tuple[float, ...] = (),
     target: str | Path = DEFAULT,
-    only: Sequence[str] = (),
 ) -> list[Forecast]:
     """Return a forecast for runs without SME2 and with all else on, for a target unless speedups are assumed.
 
-    Which operators SME2 takes is in the table of known kernels, unless an emulated run of the model is given. With
-    `only`, for these experiments alone.
+    Which operators SME2 takes is in the table of known kernels, unless an emulated run of the model is given.
     """
-    manifest, summary = measured.manifest, measured.summary
     speedups = tuple(sorted(speedups))
     for value in speedups:
         if not 1 <= value < float("inf"):
             raise InputError(f"--speedup must be 1 or more, not {value:g}", "For example --speedup 3.")
-    names = only or without_sme2(measured)
-    notes = _notes(manifest, emulated.manifest if emulated is not None else manifest)
-    chosen = None if speedups else read_target(target)
-    found = []
-    for name in names:
-        breakdown = summary.experiments[name].breakdown
-        coverage, evidence = sme2_coverage(measured, name, emulated)
-        if coverage.unknown:
-            raise InputError(
-                f"which operators of {summary.model} SME2 would run is unknown: {coverage.unknown}",
-                "Show it under an emulator: sme2-kit kernels MODEL.pte, then give that run with --emulated.",
-            )
-        if chosen is None:
-            found.append(assumed_forecast(Sides(name, breakdown, coverage, notes, evidence), speedups))
-        else:
-            sides = Sides(name, as_programmed(breakdown), coverage, notes, evidence)
-            found.append(derived_forecast(sides, chosen, manifest.experiments[name]))
-    return found
+    names, chosen = without_sme2(measured), None if speedups else read_target(target)
+    return [predict(measured, sme2_use(measured, name, emulated), chosen, speedups) for name in names]
+
+
+def predict(measured: RunData, use: Sme2Use, target: AnyTarget | None, speedups: tuple[float, ...] = ()) -> Forecast:
+    """Return the forecast of one experiment, for a target unless speedups are assumed."""
+    breakdown, notes = measured.summary.experiments[use.experiment].breakdown, _notes(measured.manifest, use.program)
+    if use.coverage.unknown:
+        raise InputError(
+            f"which operators of {measured.summary.model} SME2 would run is unknown: {use.coverage.unknown}",
+            "Show it under an emulator (sme2-kit kernels MODEL.pte), and give that run, too.",
+        )
+    if target is None:
+        return assumed_forecast(Sides(use.experiment, breakdown, use.coverage, notes, use.evidence), speedups)
+    sides = Sides(use.experiment, as_programmed(breakdown), use.coverage, notes, use.evidence)
+    return derived_forecast(sides, target, measured.manifest.experiments[use.experiment])
 
 
 def forecast_targets(measured: RunData, emulated: RunData | None = None) -> list[TargetForecast]:
@@ -90,7 +94,7 @@ def without_sme2(measured: RunData) -> list[str]:
             "Give a measured run; the emulated one goes with --emulated.",
         )
     timed = {name: r for name, r in manifest.experiments.items() if r.status == "ok" and r.mode != "trace"}
-    without = {name: record for name, record in timed.items() if _sme2(record) is False}
+    without = {name: record for name, record in timed.items() if _sme(record) is False}
     least = min((len(record.disable_features) for record in without.values()), default=0)
     names = [name for name, record in without.items() if len(record.disable_features) == least]
     if not names:
@@ -101,29 +105,44 @@ def without_sme2(measured: RunData) -> list[str]:
     return names
 
 
-def sme2_coverage(measured: RunData, name: str, emulated: RunData | None = None) -> tuple[Coverage, Evidence]:
+def sme2_use(measured: RunData, name: str, emulated: RunData | None = None) -> Sme2Use:
     """Return which operators of an experiment SME2 runs, or would run, and how that is known."""
-    record = measured.manifest.experiments[name]
     if emulated is not None:
         # Of a language model each phase has kernels of its own, whatever the number of tokens.
-        covered = _traced_coverage(emulated, record.phase_kind)
-        return covered, "emulated" if emulated.manifest.timing == "emulated" else "traced"
-    executorch, model = record.runner.executorch_name, measured.manifest.model
-    covered = known_coverage(
-        measured.summary.experiments[name].breakdown.instances,
-        known_table(executorch),
-        executorch,
-        Path(model.path),
+        covered = _traced_coverage(emulated, measured.manifest.experiments[name].phase_kind)
+        evidence: Evidence = "emulated" if emulated.manifest.timing == "emulated" else "traced"
+        return Sme2Use(name, covered, evidence, emulated.manifest.model)
+    return Sme2Use(name, table_coverage(measured, name), "table", measured.manifest.model)
+
+
+def table_coverage(run: RunData, name: str, cpu: Cpu = "sme2") -> Coverage:
+    """Return what the table of known kernels says of an experiment's operators; unknown if its .pte has changed."""
+    record, model = run.manifest.experiments[name], run.manifest.model
+    executorch = record.runner.executorch_name
+    try:
+        table = known_table(executorch)
+        why = "" if table is not None else why_no_table(executorch)
+    except InputError as error:
+        table, why = None, error.message
+    return known_coverage(
+        run.summary.experiments[name].breakdown.instances,
+        table or why,
+        model.file(),
         model.dtype,
         record.method or "forward",
         record.phase.tokens_read if record.phase is not None else None,
+        cpu,
     )
-    return covered, "table"
 
 
 def _sme2(record: ExperimentRecord) -> bool | None:
     """Return whether SME2 was on; None if a runner does not say."""
     return "sme2" in record.features.active if record.features is not None else None
+
+
+def _sme(record: ExperimentRecord) -> bool | None:
+    """Return whether there was any SME: without SME2 alone, XNNPACK runs kernels of SME."""
+    return not {"sme", "sme2"}.isdisjoint(record.features.active) if record.features is not None else None
 
 
 def _traced_coverage(emulated: RunData, phase: str) -> Coverage:
@@ -154,10 +173,10 @@ def _traced_coverage(emulated: RunData, phase: str) -> Coverage:
     return max(covered, key=lambda coverage: coverage.on_sme2 or 0)
 
 
-def _notes(measured: Manifest, emulated: Manifest) -> list[str]:
+def _notes(measured: Manifest, program: ModelRecord) -> list[str]:
     notes = []
-    if measured.model.sha256 != emulated.model.sha256:
-        names = f"times are of {measured.model.stem}, kernels of {emulated.model.stem}"
+    if measured.model.sha256 != program.sha256:
+        names = f"times are of {measured.model.stem}, kernels of {program.stem}"
         notes.append(f"{names}: another .pte with the same operators")
     if measured.environment.get("arch") != "aarch64":
         notes.append("times are from a CPU that is not Arm: shares differ on an Arm CPU")

@@ -2,12 +2,12 @@
 
 from model_profiling.analysis.run.experiment_labels import switched_features
 from model_profiling.analysis.run.run_data import RunData
-from model_profiling.analysis.run.run_forecasts import forecasts, sme2_coverage, without_sme2
+from model_profiling.analysis.run.run_forecasts import Sme2Use, predict, sme2_use, without_sme2
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
 from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
 from model_profiling.analysis.sme2.sme2_forecast import Forecast
-from model_profiling.analysis.sme2.target import DEFAULT
+from model_profiling.analysis.sme2.target import DEFAULT, read_target
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.base.errors import InputError
@@ -17,18 +17,19 @@ def sme2_answers(run: RunData) -> list[Sme2Answer]:
     """Return the answer for the experiment that a reader wants to know of; of a language model, for each phase."""
     if not run.measured or run.path.is_file() or not run.summary.experiments:
         return []
-    predicted, why = _predicted(run)
-    names = list(predicted) or _first(run, run.of_interest)
-    return [_answer(run, name, predicted.get(name), why) for name in _first(run, names)]
-
-
-def _predicted(run: RunData) -> tuple[dict[str, Forecast], str]:
     try:
-        names = _first(run, without_sme2(run))
-        found = forecasts(run, run.emulated, target=run.target or DEFAULT, only=names)
+        names, why = without_sme2(run), ""
     except InputError as error:
-        return {}, error.message
-    return {forecast.experiment: forecast for forecast in found}, ""
+        names, why = run.of_interest, error.message
+    return [_answer(run, name, why) for name in _first(run, names)]
+
+
+def _predicted(run: RunData, use: Sme2Use, why: str) -> tuple[Forecast | None, str]:
+    """Return the prediction, or why there is none."""
+    try:
+        return (None, why) if why else (predict(run, use, read_target(run.target or DEFAULT)), "")
+    except InputError as error:
+        return None, error.message
 
 
 def _first(run: RunData, names: list[str]) -> list[str]:
@@ -39,12 +40,13 @@ def _first(run: RunData, names: list[str]) -> list[str]:
     return list(kinds.values())
 
 
-def _answer(run: RunData, name: str, forecast: Forecast | None, why: str) -> Sme2Answer:
-    covered, evidence = sme2_coverage(run, name, run.emulated)
+def _answer(run: RunData, name: str, why: str) -> Sme2Answer:
+    use = sme2_use(run, name, run.emulated)
+    covered, (forecast, no_forecast) = use.coverage, _predicted(run, use, why)
     breakdown = run.summary.experiments[name].breakdown
     return Sme2Answer(
         experiment=name,
-        evidence=evidence,
+        evidence=use.evidence,
         executorch=run.manifest.experiments[name].runner.executorch_name,
         eligible=covered.eligible,
         on_sme2=covered.on_sme2,
@@ -55,7 +57,7 @@ def _answer(run: RunData, name: str, forecast: Forecast | None, why: str) -> Sme
         unknown=covered.unknown,
         without=_without(covered, breakdown),
         forecast=forecast,
-        no_forecast="" if forecast is not None else why,
+        no_forecast=no_forecast,
         measured=_measured(run, name),
     )
 
@@ -65,7 +67,7 @@ def _measured(run: RunData, name: str) -> Comparison | None:
     phase = run.manifest.experiments[name].phase_kind
     for comparison in run.metrics.comparisons:
         same = run.manifest.experiments[comparison.after].phase_kind == phase
-        if same and switched_features(run.manifest, comparison.before, comparison.after) == ["sme2"]:
+        if same and "sme2" in switched_features(run.manifest, comparison.before, comparison.after):
             return comparison
     return None
 

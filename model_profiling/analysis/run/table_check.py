@@ -1,12 +1,12 @@
 """The table of known kernels held against kernels that were traced, operator by operator."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from model_profiling.analysis.run.run_data import RunData
-from model_profiling.analysis.sme2.coverage import Coverage, known_coverage
+from model_profiling.analysis.run.run_forecasts import table_coverage
+from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls
-from model_profiling.analysis.sme2.kernel_table import Cpu, known_table
+from model_profiling.analysis.sme2.kernel_table import Cpu
 from model_profiling.analysis.sme2.table_check import TableDifference
 from model_profiling.store.run_directory import ExperimentRecord
 from model_profiling.upstream.kernel_calls import MATRIX_KERNEL
@@ -27,18 +27,8 @@ def table_differences(run: RunData) -> list[TableDifference]:
     """
     found = []
     for name, cpu, traced in _traced(run):
-        record, model = run.manifest.experiments[name], run.manifest.model
-        executorch = record.runner.executorch_name
-        known = known_coverage(
-            run.summary.experiments[name].breakdown.instances,
-            known_table(executorch),
-            executorch,
-            Path(model.path),
-            model.dtype,
-            record.method or "forward",
-            record.phase.tokens_read if record.phase is not None else None,
-            cpu,
-        )
+        known = table_coverage(run, name, cpu)
+        executorch = run.manifest.experiments[name].runner.executorch_name
         for ours, theirs in zip(known.operators, traced.operators, strict=True):
             says, ran = _kernels(ours.kernels), _kernels(theirs.kernels)
             if ours.level == "unknown":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, KernelCalls, KernelEvidence
-from model_profiling.analysis.sme2.kernel_table import Cpu, KernelLookup, NodeKind, node_kind, why_no_table
+from model_profiling.analysis.sme2.kernel_table import Cpu, KernelLookup, NodeKind, node_kind
 from model_profiling.analysis.sme2.weight_formats import (
     CHECKED,
     FormatKernels,
@@ -103,9 +103,8 @@ _NOTHING = _Work(None, "", "")
 
 def known_coverage(
     instances: list[InstanceTime],
-    table: KernelLookup | None,
-    executorch: str,
-    model: Path,
+    table: KernelLookup | str,
+    model: Path | None,
     dtype: str,
     method: str = "forward",
     tokens: int | None = None,
@@ -113,11 +112,12 @@ def known_coverage(
 ) -> Coverage:
     """Say of every CONV and GEMM operator what a CPU would run it on, by the table of known kernels.
 
-    `dtype` is the program's: another one that would have a kernel is what changes it.
+    A table that is a text is none, and why. `dtype` is the program's: another one that would have a kernel is what
+    changes it.
     """
-    work = _works(instances, model, method, tokens)
+    work = _works(instances, model, method, tokens) if model is not None else {}
     judged = {
-        row: _by_table(entry, work.get(row, _NOTHING), table, executorch, dtype, cpu)
+        row: _by_table(entry, work.get(row, _NOTHING), table, dtype, cpu)
         for row, entry in enumerate(instances)
         if entry.category in ELIGIBLE
     }
@@ -127,15 +127,14 @@ def known_coverage(
     return _summed(operators)
 
 
-def _by_table(
-    entry: InstanceTime, work: _Work, table: KernelLookup | None, executorch: str, dtype: str, cpu: Cpu
-) -> _Judged:
+def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | str, dtype: str, cpu: Cpu) -> _Judged:
     if entry.where == "portable":
         return _Judged("portable", [], _why_not_portable(entry, work))
-    if table is None:
-        return _Judged(_UNKNOWN, [], why_no_table(executorch))
+    if isinstance(table, str):
+        return _Judged(_UNKNOWN, [], table)
     if work.kind is None:
-        return _Judged(_UNKNOWN, [], "the .pte does not tell what it is (not there, of no fixed size, or not matched)")
+        why = "the .pte does not tell what it is: it is not there, has changed, or has no fixed sizes"
+        return _Judged(_UNKNOWN, [], why)
     known = table.find(work.kind)
     if known is None:
         return _Judged(_UNKNOWN, [], f"no {work.kind.words} is in the table of known kernels")
