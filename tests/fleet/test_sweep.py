@@ -33,7 +33,6 @@ from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
 from model_profiling.fleet.sweep.ledger import Ledger, Queue, lane_of
 from model_profiling.fleet.sweep.local_executor import LocalExecutor
 from model_profiling.fleet.sweep.parcels import pack, unpack
-from model_profiling.fleet.sweep.portfolio import report
 from model_profiling.fleet.sweep.result import SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import SweepTarget, cells, parse
 from model_profiling.platforms import locks
@@ -395,10 +394,11 @@ def test_a_portfolio_has_every_cell_and_one_failure_stops_no_other(portfolio: Pa
         "toy_cnn-fp32-t1-local": "finished",
         "broken-unknown-t1-local": "not asked for",
     }
-    for name in ("toy_cnn-fp16-t1-local", "toy_cnn-fp32-t1-local"):
+    # Of its eight, depthwise has no SME2 kernel, and 1x1 in fp16 has none.
+    for name, percent in (("toy_cnn-fp16-t1-local", 75.0), ("toy_cnn-fp32-t1-local", 87.5)):
         (numbers,) = found[name].results
         assert numbers.median_ms and numbers.startup_ms and numbers.peak_bytes and numbers.data_movement_percent
-        assert numbers.sme2_coverage_percent is None and "not traced" in numbers.unknown["sme2_coverage_percent"]
+        assert numbers.sme2_coverage_percent == percent and "known of ExecuTorch" in numbers.sme2_coverage
         assert (portfolio / found[name].report).is_file() and not problems(RunDirectory(portfolio / found[name].run))
     check_files(portfolio)
 
@@ -452,8 +452,7 @@ def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None
     assert "<script>alert" not in page and "&lt;script&gt;alert(1)" in page and "<script>" not in text
     assert 'href="runs/toy_cnn-fp16-t1-local/report.html"' in page
     assert "http://" not in page.replace("http://www.w3.org", "") and "https://" not in page
-    shown = report(read(portfolio))
-    assert "unknown" in text and any("kernels were not traced" in item for item in _bullets(shown))
+    assert "| 75 % |" in text
 
 
 @pytest.mark.wide
@@ -474,11 +473,6 @@ def test_the_page_sorts_its_cells_fits_a_phone_and_asks_nobody(portfolio: Path) 
         link = tab.value("document.querySelector('[data-table=cells] td a').href")
         assert link.startswith("file://") and Path(link.removeprefix("file://")).is_file()
         assert tab.errors == [] and all(each.startswith("file://") for each in tab.requests)
-
-
-def _bullets(shown: Any) -> list[str]:
-    section = shown.section("unknown")
-    return [item for block in section.blocks for item in block.items] if section is not None else []
 
 
 @pytest.mark.wide

@@ -99,7 +99,7 @@ def test_every_operator_has_its_kernel_or_the_reason_why_not(runs: dict[str, Run
         assert coverage.work is not None and coverage.work_on_sme2 is not None
         assert 0.9 < coverage.work_on_sme2 / coverage.work < 1
     reasons = " ".join(x.why_not for x in coverage_of(runs["fp16"], "emulator_sme2").operators)
-    assert "1x1 convolution lowered to an unpacked fully connected in F16" in reasons
+    assert "1x1 convolution in fp16 lowered to an unpacked fully connected" in reasons
     assert "depthwise" in reasons
 
 
