@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from model_profiling.analysis.accuracy.numerics import Numerics
     from model_profiling.analysis.roofs.roof_rates import Roofs
+    from model_profiling.analysis.sme2.forecast_record import Forecast
     from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
-    from model_profiling.analysis.sme2.sme2_forecast import Forecast
     from model_profiling.api.comparing import Compared, Comparisons
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from model_profiling.analysis.graph.alignment import aligned_nodes
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
-from model_profiling.analysis.sme2.kernel_table import CPUS, Cpu, KernelTable, KnownKernels, NodeKind, node_kind
+from model_profiling.analysis.sme2.kernel_table import CPUS, Cpu, KernelTable, KnownKernels, MatrixNode, node_kind
 from model_profiling.api.exporting import from_target
 from model_profiling.api.loaded_run import Run
 from model_profiling.api.measuring import kernels_request, measure
@@ -32,11 +32,11 @@ class _Seen:
     """Every kind of node: which kernels each CPU ran for it, in which dtypes it was, and how often."""
 
     def __init__(self) -> None:
-        self.kernels: dict[NodeKind, dict[Cpu, Kernels]] = {}
-        self.dtypes: dict[NodeKind, list[str]] = {}
-        self.nodes: dict[NodeKind, int] = {}
+        self.kernels: dict[MatrixNode, dict[Cpu, Kernels]] = {}
+        self.dtypes: dict[MatrixNode, list[str]] = {}
+        self.nodes: dict[MatrixNode, int] = {}
 
-    def add(self, dtype: str, cpu: Cpu, found: Sequence[tuple[NodeKind, Kernels]]) -> None:
+    def add(self, dtype: str, cpu: Cpu, found: Sequence[tuple[MatrixNode, Kernels]]) -> None:
         for kind, kernels in found:
             earlier = self.kernels.setdefault(kind, {}).setdefault(cpu, kernels)
             if earlier != kernels:
@@ -81,7 +81,7 @@ def _programs() -> Iterator[tuple[str, str]]:
             yield dtype.name, program
 
 
-def _ran(run: Run, experiment: str, pte: Path) -> Iterator[tuple[NodeKind, Kernels]]:
+def _ran(run: Run, experiment: str, pte: Path) -> Iterator[tuple[MatrixNode, Kernels]]:
     """Yield every matrix node of a program with the kernels that were traced for it."""
     analysed = run.summary.experiments[experiment]
     covered = analysed.coverage

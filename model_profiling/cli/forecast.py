@@ -24,7 +24,6 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         help="the same model's kernels as proof (sme2-kit kernels), instead of the table of known kernels",
     )
-    parser.add_argument("--emulated", dest="proof", type=Path, metavar="RUN", help=argparse.SUPPRESS)
     parser.add_argument(
         "--target",
         metavar="NAME",
@@ -49,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.target and args.speedup:
         raise InputError("--target and --speedup exclude each other", "Name the machine, or what to assume.")
-    emulated = args.emulated or args.proof
-    measured, proof = _measured(args.measured), open_run(emulated) if emulated is not None else None
+    measured, proof = _measured(args.measured), open_run(args.emulated) if args.emulated is not None else None
     model = measured.summary.model
     if args.target == "all":
         every = forecast_targets(measured, proof)

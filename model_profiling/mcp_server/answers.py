@@ -15,8 +15,8 @@ from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.roofs.roof_table import KindRow, RoofRow
 from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.analysis.timing.breakdown import CategoryTime, OperatorTime
 from model_profiling.analysis.timing.latency import Comparison

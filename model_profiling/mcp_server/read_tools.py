@@ -10,7 +10,7 @@ from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.run.dumps import AnalysisSummary
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.mcp_server import answers, history_answer, results
 from model_profiling.mcp_server import parameters as p

@@ -11,7 +11,7 @@ from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, MoveGroup
 from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.mcp_server import answers
 from model_profiling.mcp_server.boundary import Workspace

@@ -41,11 +41,15 @@ Row = tuple[Cell, ...]
 
 
 class KeyFigure(msgspec.Struct, frozen=True):
-    """One of the few numbers on the first screen: what it is, the number, and what to know of it."""
+    """One of the few numbers on the first screen: what it is, the number, and what to know of it.
+
+    A `detail` may come after what else the first screen has, where there is little room.
+    """
 
     label: str
     value: str
     note: str = ""
+    detail: bool = False
 
 
 class Paragraph(msgspec.Struct, frozen=True):

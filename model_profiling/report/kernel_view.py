@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from model_profiling.analysis.run.table_check import table_differences
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence
 from model_profiling.analysis.sme2.kernel_table import MAKE
@@ -60,6 +59,8 @@ class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
 
 
 def kernels_data(run: RunView) -> Kernels:
+    from model_profiling.analysis.run.table_check import table_differences  # not for those who only show a coverage
+
     experiments = {
         name: ExperimentKernels(run.manifest.experiments[name].features, experiment.coverage, experiment.kernels)
         for name, experiment in run.summary.experiments.items()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.compare.kernel_changes import KernelComparison
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
-    from model_profiling.analysis.sme2.sme2_forecast import Forecast
+    from model_profiling.analysis.sme2.forecast_record import Forecast
     from model_profiling.analysis.timing.latency import Comparison
 
 

@@ -18,7 +18,7 @@ from torch import nn
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.run.run_forecasts import forecasts
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.target import FP16_OVER_FP32, I8MM_OVER_DOT, Target, read_target
 from model_profiling.base.errors import InputError
 from model_profiling.base.units import shown_ms

@@ -15,7 +15,13 @@ import sme2_kit
 from model_profiling.analysis.run.table_check import table_differences, traced_operators
 from model_profiling.analysis.sme2 import kernel_table
 from model_profiling.analysis.sme2.coverage import known_coverage
-from model_profiling.analysis.sme2.kernel_table import KernelLookup, KernelTable, NodeKind, known_table, shipped_tables
+from model_profiling.analysis.sme2.kernel_table import (
+    KernelLookup,
+    KernelTable,
+    MatrixNode,
+    known_table,
+    shipped_tables,
+)
 from model_profiling.base import files
 from model_profiling.base.dtypes import NAMES
 from model_profiling.base.errors import InputError
@@ -111,11 +117,11 @@ def test_what_it_does_not_have_is_unknown_and_never_without_a_kernel(tmp_path: P
 def test_a_dtype_that_has_a_kernel_is_named_where_this_one_has_none() -> None:
     table = known_table("1.5.1")
     assert table is not None
-    pointwise = NodeKind("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
+    pointwise = MatrixNode("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
     row = table.find(pointwise)
     assert row is not None and not row.sme2
     assert {"fp32", "int8"} <= set(table.dtypes_with_sme2(pointwise))
-    depthwise = NodeKind("DepthwiseConv2d", "fp32", "fp32", "fp32", "", "several")
+    depthwise = MatrixNode("DepthwiseConv2d", "fp32", "fp32", "fp32", "", "several")
     assert table.find(depthwise) is not None and not table.dtypes_with_sme2(depthwise)
 
 
@@ -126,7 +132,9 @@ def test_a_users_table_counts_first_and_a_wrong_one_is_refused(tmp_path: Path, m
         own = KernelTable("1.5.1", "an emulator", [])
         files.write_json(kernel_table.table_path("1.5.1"), own)
         found = known_table("1.5.1")
-        assert found is not None and found.find(NodeKind("Conv2d", "fp32", "fp32", "fp32", "window", "several")) is None
+        assert (
+            found is not None and found.find(MatrixNode("Conv2d", "fp32", "fp32", "fp32", "window", "several")) is None
+        )
         files.write_json(kernel_table.table_path("1.5.0"), own)
         with pytest.raises(InputError, match="is of ExecuTorch"):
             known_table("1.5.0")
@@ -157,7 +165,7 @@ def test_a_network_without_any_sme2_kernel_is_predicted_at_one(dtype: str, tmp_p
 
 
 def test_a_node_is_described_in_words() -> None:
-    kind = NodeKind("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
+    kind = MatrixNode("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
     assert kind.words == "1x1 convolution in fp16"
     assert msgspec.structs.replace(kind, op="FullyConnected", activations="qdint8", form="").words == (
         "fully connected layer in int8 with activations quantized as it runs"

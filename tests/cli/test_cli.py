@@ -107,7 +107,7 @@ def test_failures_are_two_lines_and_an_exit_code_without_a_traceback(tmp_path: P
         (["rnu"], "there is no command 'rnu'", "Did you mean `sme2-kit run`?"),
         (["zzzz"], "there is no command 'zzzz'", "`sme2-kit --help` lists them."),
         (["run", "a.pte", "--bogus"], "unknown arguments: --bogus", "See `sme2-kit run --help`."),
-        (["kernels"], "the following arguments are required: MODEL.pte", "See `sme2-kit kernels --help`."),
+        (["graph"], "the following arguments are required: RUN", "See `sme2-kit graph --help`."),
     ],
 )
 def test_wrong_use_is_two_lines_and_names_the_nearest(arguments: list[str], said: str, fix: str) -> None:

@@ -1,5 +1,6 @@
 """The first screen of any run says what SME2 does for the model, or would do, and what it does not know."""
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -48,7 +49,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def screens(run: Run) -> list[str]:
     report = content.report(run)
     page = html.page(run, report, {})
-    rendered = (render_run(run, PLAIN), markdown.render(report, {}).replace("\\", ""), page)
+    rendered = (render_run(run, PLAIN), re.sub(r"[\\`]", "", markdown.render(report, {})), page)
     return [" ".join(text.split()) for text in rendered]
 
 
@@ -58,7 +59,7 @@ def test_every_format_has_coverage_prediction_and_what_gets_no_kernel(run: Run) 
     assert answer.work and answer.work_on_sme2 and answer.forecast is not None
     assert {(group.operators, group.change) for group in answer.without} == {
         (1, ""),
-        (1, "--dtype fp32 or int8 or int8-dynamic"),
+        (1, "--dtype fp32 or int8"),
         (1, "--dtype int8"),
     }
     for screen in screens(run):
@@ -111,7 +112,7 @@ def test_on_a_cpu_with_sme2_the_measurement_stands_beside_the_prediction(run: Ru
     assert answer.measured is not None and answer.forecast is not None
     assert answer.measured.after != answer.experiment == answer.measured.before
     assert answer.measured.ratio == there.metrics.comparisons[0].ratio
-    assert all("SME2 on against off, measured" in screen for screen in screens(there))
+    assert all("measured, on against off" in screen for screen in screens(there))
 
 
 def test_a_forecast_takes_a_run_a_program_or_a_model_and_every_target(run: Run, tmp_path: Path) -> None:

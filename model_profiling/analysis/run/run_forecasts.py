@@ -7,15 +7,9 @@ import msgspec
 
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.sme2.coverage import Coverage, known_coverage
+from model_profiling.analysis.sme2.forecast_record import Evidence, Forecast
 from model_profiling.analysis.sme2.kernel_table import Cpu, known_table, why_no_table
-from model_profiling.analysis.sme2.sme2_forecast import (
-    Evidence,
-    Forecast,
-    Sides,
-    as_programmed,
-    assumed_forecast,
-    derived_forecast,
-)
+from model_profiling.analysis.sme2.sme2_forecast import Sides, as_programmed, assumed_forecast, derived_forecast
 from model_profiling.analysis.sme2.target import DEFAULT, AnyTarget, kit_targets, read_target
 from model_profiling.base.errors import InputError
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, ModelRecord
@@ -91,7 +85,7 @@ def without_sme2(measured: RunData) -> list[str]:
     if manifest.timing != "measured":
         raise InputError(
             f"the run ({summary.model} on {summary.platform}) is emulated and has no times",
-            "Give a measured run; the emulated one goes with --emulated.",
+            "Give a measured run first, then the emulated one.",
         )
     timed = {name: r for name, r in manifest.experiments.items() if r.status == "ok" and r.mode != "trace"}
     without = {name: record for name, record in timed.items() if _sme(record) is False}

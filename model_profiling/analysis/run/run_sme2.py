@@ -3,10 +3,10 @@
 from model_profiling.analysis.run.experiment_labels import switched_features
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.run_forecasts import Sme2Use, predict, sme2_use, without_sme2
-from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
+from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator, Level
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
 from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.target import DEFAULT, read_target
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.latency import Comparison
@@ -75,7 +75,7 @@ def _measured(run: RunData, name: str) -> Comparison | None:
 def _without(covered: Coverage, breakdown: Breakdown) -> list[NoKernel]:
     """Return the operators without a kernel by their reason, the costliest first."""
     eligible = [entry for entry in breakdown.instances if entry.category in ELIGIBLE]
-    groups: dict[tuple[str, str, str], list[tuple[CoveredOperator, InstanceTime]]] = {}
+    groups: dict[tuple[str, str, Level], list[tuple[CoveredOperator, InstanceTime]]] = {}
     # An emulated run of another model has other operators: what they take is not known then.
     pairs = zip(covered.operators, eligible, strict=False) if len(covered.operators) == len(eligible) else ()
     for operator, entry in pairs:

@@ -15,8 +15,8 @@ from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.run_forecasts import forecasts
 from model_profiling.analysis.run.run_sme2 import sme2_answers
 from model_profiling.analysis.run.summary import has_times
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
 from model_profiling.analysis.sme2.target import DEFAULT
 from model_profiling.analysis.timing.spans import Span, spans, typical_execution
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, KernelCalls, KernelEvidence
-from model_profiling.analysis.sme2.kernel_table import Cpu, KernelLookup, NodeKind, node_kind
+from model_profiling.analysis.sme2.kernel_table import Cpu, KernelLookup, MatrixNode, node_kind
 from model_profiling.analysis.sme2.weight_formats import (
     CHECKED,
     FormatKernels,
@@ -33,7 +33,7 @@ _LEVELS: tuple[tuple[str, Level], ...] = (
     ("_neon", "NEON"),
 )
 _UNKNOWN: Level = "unknown"
-_MOST_DTYPES = 3
+_MOST_DTYPES = 2
 _NO_TRACE = "there is no kernel trace (run with mode: trace where kernels can be traced)"
 
 
@@ -86,7 +86,7 @@ class _Work(msgspec.Struct, frozen=True):
     shape: str
     weights: str
     # What decides its kernel; None if it is no node, or of no fixed size.
-    kind: NodeKind | None = None
+    kind: MatrixNode | None = None
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -147,12 +147,12 @@ def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | str, dtype
     return _Judged(level, kernels, no_kernel(work.weights) or _why_none(work.kind), change)
 
 
-def _why_none(kind: NodeKind) -> str:
+def _why_none(kind: MatrixNode) -> str:
     """Return why a node gets no SME2 kernel."""
     if kind.op == "DepthwiseConv2d":
         return "depthwise convolution: KleidiAI has no SME2 kernel for it"
     if kind.form == "pointwise":
-        return f"{kind.words} lowered to an unpacked fully connected, which has no SME2 kernel"
+        return f"{kind.words} lowered to an unpacked fully connected"
     return f"{kind.words} stays on XNNPACK's own kernels: no packed path was taken"
 
 

@@ -37,7 +37,7 @@ _WORDS = {
 }
 
 
-class NodeKind(msgspec.Struct, frozen=True, order=True):
+class MatrixNode(msgspec.Struct, frozen=True, order=True):
     """All of a node that XNNPACK chooses a kernel by. `weights` are what its second side is stored as."""
 
     op: str
@@ -62,7 +62,7 @@ class KnownKernels(msgspec.Struct, frozen=True):
     `dtypes` are the exports in which it was seen, `nodes` is how many were seen, all alike.
     """
 
-    node: NodeKind
+    node: MatrixNode
     sme2: list[str]
     sme1: list[str]
     neon: list[str]
@@ -93,11 +93,11 @@ class KernelLookup:
         self.executorch = table.executorch
         self._rows = {row.node: row for row in table.rows}
 
-    def find(self, kind: NodeKind) -> KnownKernels | None:
+    def find(self, kind: MatrixNode) -> KnownKernels | None:
         """Return what is known of a kind of node; None if no program of the table had one."""
         return self._rows.get(kind)
 
-    def dtypes_with_sme2(self, kind: NodeKind) -> list[str]:
+    def dtypes_with_sme2(self, kind: MatrixNode) -> list[str]:
         """Return the dtypes of an export in which the same layer has an SME2 kernel."""
         alike = [row for row in self._rows.values() if (row.node.op, row.node.form) == (kind.op, kind.form)]
         found = {dtype for row in alike if row.on_sme2 for dtype in row.dtypes}
@@ -105,7 +105,7 @@ class KernelLookup:
         return [name for name in NAMES if name in found and name not in self._rows[kind].dtypes]
 
 
-def node_kind(node: "XnnpackNode") -> NodeKind | None:
+def node_kind(node: "XnnpackNode") -> MatrixNode | None:
     """Return what of a node decides its kernel; None if it multiplies no matrices."""
     product = matrix_product(node)
     if node.op not in _NODES or product is None:
@@ -116,7 +116,7 @@ def node_kind(node: "XnnpackNode") -> NodeKind | None:
     source, other = node.inputs[:2]
     weights = other.dtype if other.constant else f"computed {other.dtype}"
     rows: Literal["one", "several"] = "one" if product.m == 1 else "several"
-    return NodeKind(node.op, source.dtype, weights, node.outputs[0].dtype, form, rows)
+    return MatrixNode(node.op, source.dtype, weights, node.outputs[0].dtype, form, rows)
 
 
 def table_path(executorch: str) -> Path:

@@ -2,7 +2,8 @@
 
 import msgspec
 
-from model_profiling.analysis.sme2.sme2_forecast import Evidence, Forecast
+from model_profiling.analysis.sme2.coverage import Level
+from model_profiling.analysis.sme2.forecast_record import Evidence, Forecast
 from model_profiling.analysis.timing.latency import Comparison
 
 
@@ -15,7 +16,7 @@ class NoKernel(msgspec.Struct, frozen=True):
 
     why: str
     change: str
-    level: str
+    level: Level
     operators: int
     ms: float
     share: float

@@ -1,7 +1,7 @@
 """What SME2 would change here: predictions, from times measured without it and an emulated run's kernels."""
 
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.sme2.sme2_forecast import Forecast, RemainingOperator
+from model_profiling.analysis.sme2.forecast_record import Forecast, RemainingOperator
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.terminal.forecast_text import gaining_operators, left_operators, notes_of

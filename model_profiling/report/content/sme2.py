@@ -1,9 +1,10 @@
 """What SME2 does for the model, or would do, for the first screen: kernels, prediction, what gets none and why."""
 
+import msgspec
+
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
-from model_profiling.analysis.sme2.sme2_forecast import Forecast
-from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import KeyFigure
 from model_profiling.report.words import factor
@@ -20,7 +21,7 @@ def figures(run: RunView) -> list[KeyFigure]:
 def evidence_words(answer: Sme2Answer) -> str:
     """Say how it is known which operators SME2 runs."""
     return {
-        "table": f"known of ExecuTorch {answer.executorch}, not traced",
+        "table": f"known of ExecuTorch {answer.executorch}",
         "emulated": "seen under emulation",
         "traced": "traced",
     }[answer.evidence]
@@ -31,37 +32,36 @@ def _facts(run: RunView, answer: Sme2Answer) -> list[KeyFigure]:
     found = [_kernels(answer)]
     if answer.eligible:
         if answer.measured is not None:
-            found.append(KeyFigure("SME2 on against off, measured", *factor(answer.measured)))
+            found.append(KeyFigure("measured, on against off", *factor(answer.measured)))
         found += _predicted(answer)
-        found += [_without(group) for group in answer.without[:_MOST_GROUPS]]
-    return [KeyFigure(f"{f.label} ({phase})" if phase else f.label, f.value, f.note) for f in found]
+        found += [_without(group, answer.eligible) for group in answer.without[:_MOST_GROUPS]]
+    return [msgspec.structs.replace(f, label=f"{f.label} ({phase})") if phase else f for f in found]
 
 
 def _kernels(answer: Sme2Answer) -> KeyFigure:
-    label = "with an SME2 kernel"
+    label = "SME2 kernels"
     if not answer.eligible:
         return KeyFigure(label, "none", "the model has no CONV or GEMM operators: SME2 changes nothing")
     if answer.on_sme2 is None:
         return KeyFigure(label, _NOT_KNOWN, answer.unknown)
-    least = "at least " if answer.not_known else ""
-    parts = ["CONV and GEMM operators", evidence_words(answer)]
+    least, parts = "at least " if answer.not_known else "", ["CONV and GEMM operators"]
     if answer.work and answer.work_on_sme2 is not None:
-        parts.insert(1, f"{least}{answer.work_on_sme2 / answer.work:.0%} of the multiply-accumulates")
+        parts.append(f"{least}{answer.work_on_sme2 / answer.work:.0%} of the multiply-accumulates")
     if answer.not_known:
         parts.append(f"{answer.not_known} not known")
-    return KeyFigure(label, f"{answer.on_sme2} of {answer.eligible}", "; ".join(parts))
+    return KeyFigure(label, f"{answer.on_sme2} of {answer.eligible}", f"{', '.join(parts)} ({evidence_words(answer)})")
 
 
 def _predicted(answer: Sme2Answer) -> list[KeyFigure]:
     forecast = answer.forecast
     if forecast is None:
         # Where kernels are not known, that is said already.
-        return [KeyFigure("with SME2, predicted", _NOT_KNOWN, answer.no_forecast)] if not answer.unknown else []
+        return [KeyFigure("predicted", _NOT_KNOWN, answer.no_forecast)] if not answer.unknown else []
     before, after = forecast.without or forecast.now, forecast.predictions[-1]
     return [
-        KeyFigure("with SME2, predicted", numbers.ratio(forecast.speedups[-1]), _whole(forecast)),
+        KeyFigure("predicted", numbers.ratio(forecast.speedups[-1]), _whole(forecast)),
         KeyFigure(
-            "largest part then, predicted",
+            "largest part then",
             after.next_bottleneck,
             f"{after.shares[after.next_bottleneck]:.0%} of the time; without SME2 {before.next_bottleneck} with "
             f"{before.shares[before.next_bottleneck]:.0%}",
@@ -80,12 +80,13 @@ def _whole(forecast: Forecast) -> str:
     return f"{told}{times} as on {forecast.target}{step}"
 
 
-def _without(group: NoKernel) -> KeyFigure:
+def _without(group: NoKernel, eligible: int) -> KeyFigure:
     unknown = group.level == "unknown"
     change = f"; {group.change} has one" if group.change else ""
     where = f" ({group.source})" if group.source and group.level == "portable" else ""
     return KeyFigure(
         "SME2 kernel not known" if unknown else "no SME2 kernel",
-        counted(group.operators, "operator"),
+        f"{group.operators} of {eligible}",
         f"{numbers.share(group.share)} of the time: {group.why}{where}{change}",
+        detail=True,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from model_profiling.analysis.run.run_forecasts import TargetForecast
-from model_profiling.analysis.sme2.sme2_forecast import Forecast, PredictedOperator, RemainingOperator
+from model_profiling.analysis.sme2.forecast_record import Forecast, PredictedOperator, RemainingOperator
 from model_profiling.base.printing import tell
 from model_profiling.formats.graph_terms import unique
 from model_profiling.report import numbers

@@ -8,7 +8,6 @@ from model_profiling.analysis.compare.comparison import Change, ProfileCompariso
 from model_profiling.analysis.compare.grouping import instance_groups
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
-from model_profiling.analysis.run.table_check import table_differences, traced_operators
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import tell
@@ -103,6 +102,9 @@ def _evidence(run: "RunView", style: Style) -> list[str]:
     for name, coverage in covered.items():
         lines += [*coverage_lines(run.label(name), coverage, detail=name in best), *([""] if name in best else [])]
     lines += [f"  {wrapped(run.labelled(kernels_sentence(each)))}" for each in summary.kernel_comparisons]
+    # What `analyze` of a dump has no use for, and would wait for.
+    from model_profiling.analysis.run.table_check import table_differences, traced_operators
+
     alerts = table_alerts(table_differences(run), traced_operators(run))
     lines += [f"  {style.dim('table')}  {wrapped(alert, 9)}" for alert in alerts]
     lines += [f"  {style.dim('note')}   {note}" for note in summary.notes]
