@@ -44,6 +44,7 @@ def _answer(run: RunData, name: str, why: str) -> Sme2Answer:
     use = sme2_use(run, name, run.emulated)
     covered, (forecast, no_forecast) = use.coverage, _predicted(run, use, why)
     breakdown = run.summary.experiments[name].breakdown
+    before, after = _latencies(run, name, forecast)
     return Sme2Answer(
         experiment=name,
         evidence=use.evidence,
@@ -59,7 +60,19 @@ def _answer(run: RunData, name: str, why: str) -> Sme2Answer:
         forecast=forecast,
         no_forecast=no_forecast,
         measured=_measured(run, name),
+        without_sme2_ms=before,
+        with_sme2_ms=after,
     )
+
+
+def _latencies(run: RunData, name: str, forecast: Forecast | None) -> tuple[float | None, float | None]:
+    """Return the median latency without and with SME2, as the forecast changes the traced time."""
+    latency = run.metrics.experiments[name].latency
+    if latency is None or forecast is None or not forecast.now.predicted_ms:
+        return None, None
+    stages = forecast.without or forecast.now, forecast.predictions[-1]
+    before, after = (latency.median_ms * stage.predicted_ms / forecast.now.predicted_ms for stage in stages)
+    return before, after
 
 
 def _measured(run: RunData, name: str) -> Comparison | None:

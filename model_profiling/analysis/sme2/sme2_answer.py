@@ -28,7 +28,8 @@ class Sme2Answer(msgspec.Struct, frozen=True):
     """What SME2 does for one experiment. `evidence` is how it is known which operators it runs.
 
     `unknown` says why nothing is known of kernels; `forecast` is a prediction, and `no_forecast` says why there is
-    none; `measured` is SME2 on against off, on a CPU that has it.
+    none; `measured` is SME2 on against off, on a CPU that has it. `without_sme2_ms` and `with_sme2_ms` are the median
+    latency as the forecast changes it; None where there is no latency or no forecast.
     """
 
     experiment: str
@@ -45,3 +46,5 @@ class Sme2Answer(msgspec.Struct, frozen=True):
     forecast: Forecast | None
     no_forecast: str
     measured: Comparison | None
+    without_sme2_ms: float | None = None
+    with_sme2_ms: float | None = None

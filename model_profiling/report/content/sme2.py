@@ -59,7 +59,7 @@ def _predicted(answer: Sme2Answer) -> list[KeyFigure]:
         return [KeyFigure("predicted", _NOT_KNOWN, answer.no_forecast)] if not answer.unknown else []
     before, after = forecast.without or forecast.now, forecast.predictions[-1]
     return [
-        KeyFigure("predicted", numbers.ratio(forecast.speedups[-1]), _whole(forecast)),
+        KeyFigure("predicted", numbers.ratio(forecast.speedups[-1]), _whole(answer, forecast)),
         KeyFigure(
             "largest part then",
             after.next_bottleneck,
@@ -69,15 +69,15 @@ def _predicted(answer: Sme2Answer) -> list[KeyFigure]:
     ]
 
 
-def _whole(forecast: Forecast) -> str:
-    before, after = (forecast.without or forecast.now).predicted_ms, forecast.predictions[-1].predicted_ms
-    times = f"{numbers.ms(before)} to {numbers.ms(after)}"
+def _whole(answer: Sme2Answer, forecast: Forecast) -> str:
     if not forecast.on_sme2:
         return "no operator would run on SME2, so nothing becomes faster by it"
     bounds = forecast.speedup_range
     told = f"{numbers.ratio(bounds[0])} to {numbers.ratio(bounds[1])}; " if bounds else ""
     step = " (on this machine, with fp16 arithmetic and i8mm)" if forecast.without else ""
-    return f"{told}{times} as on {forecast.target}{step}"
+    before, after = answer.without_sme2_ms, answer.with_sme2_ms
+    times = "" if before is None or after is None else f"{numbers.ms(before)} to {numbers.ms(after)} "
+    return f"{told}{times}as on {forecast.target}{step}"
 
 
 def _without(group: NoKernel, eligible: int) -> KeyFigure:
