@@ -7,6 +7,7 @@ from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
 from model_profiling.report import numbers
 from model_profiling.report.blocks import KeyFigure
+from model_profiling.report.content.source_lines import file_line
 from model_profiling.report.words import factor
 
 _MOST_GROUPS = 3
@@ -83,7 +84,8 @@ def _whole(answer: Sme2Answer, forecast: Forecast) -> str:
 def _without(group: NoKernel, eligible: int) -> KeyFigure:
     unknown = group.level == "unknown"
     change = f"; {group.change} has one" if group.change else ""
-    where = f" ({group.source})" if group.source and group.level == "portable" else ""
+    file, _, line = group.source.rpartition(":")
+    where = f" ({file_line(file, int(line))})" if file and group.level == "portable" else ""
     return KeyFigure(
         "SME2 kernel not known" if unknown else "no SME2 kernel",
         f"{group.operators} of {eligible}",
