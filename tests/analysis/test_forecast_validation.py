@@ -106,10 +106,10 @@ def test_the_measured_gain_is_held_against_that_of_a_target(monkeypatch: pytest.
     run: Any = SimpleNamespace(summary=SimpleNamespace(comparisons=[SimpleNamespace(before="off", execute=change)]))
     forecast = SimpleNamespace(experiment="off", speedups=[4.2], speedup_range=(3.0, 5.0))
     monkeypatch.setattr(held_forecasts, "forecasts", lambda *_, **__: [forecast])
-    found = held_forecasts.held_gain(run, run)
+    found = held_forecasts.held_gain(run)
     assert found.target == "apple_m4" and found.measured == 2 and found.outside == pytest.approx(1)
     change.low = None
-    assert held_forecasts.held_gain(run, run).outside is None
+    assert held_forecasts.held_gain(run).outside is None
 
 
 TEXT = st.text(string.printable, max_size=20)
