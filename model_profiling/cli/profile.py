@@ -128,7 +128,7 @@ def _show(
         data: dict[str, Any] = {
             "paths": {"pte": run.manifest.model.path, "run": str(run.path), "report": [str(path) for path in written]},
             "export": exported.record if exported else None,
-            "summary": run.summary,
+            "summary": run.full_summary,
             "next": ["sme2-kit", *map(str, following)],
         }
         say_json(data)

@@ -88,7 +88,7 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
 
     outdated = run.save()
     if args.json and not args.quiet:
-        say_json(run.summary)
+        say_json(run.full_summary)
     elif not args.quiet:
         run_text.show_run(run)
     if args.html:
