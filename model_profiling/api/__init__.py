@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling import __version__
-from model_profiling.api.keywords import takes_options
+from model_profiling.api.keywords import names_keywords, takes_options
 from model_profiling.api.notebook import notebook_progress
 from model_profiling.base.dtypes import ARITHMETICS, dtype_of
 from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
@@ -220,6 +220,7 @@ def export(
         return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 
 
+@names_keywords
 def run(
     model: str | Path | ExportResult | None = None,
     *,
@@ -299,6 +300,7 @@ def run(
         return _measured(asked, platform, report, lock)
 
 
+@names_keywords
 def kernels(
     model: str | Path | ExportResult,
     *,
@@ -324,6 +326,7 @@ def kernels(
         return _measured(asked, opened, report)
 
 
+@names_keywords
 def compare(
     before: str | Path | Run | ExportResult,
     after: str | Path | Run | ExportResult | None = None,
@@ -395,6 +398,7 @@ def history(
         return History(questions.RunHistory(folders or (".",), filters, report))
 
 
+@names_keywords
 def forecast(
     measured: torch.nn.Module | str | Path | Run,
     emulated: str | Path | Run | None = None,
@@ -484,6 +488,7 @@ def tune(
         return tuner.run()
 
 
+@names_keywords
 def sweep(
     asked: str | Path | Mapping[str, Any],
     *,
@@ -537,6 +542,7 @@ def numerics(
         return numerics_of(request, made, opened, report, given, trial=trial)
 
 
+@names_keywords
 def roofs(
     dtypes: Sequence[str] = ARITHMETICS,
     *,

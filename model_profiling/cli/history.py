@@ -23,7 +23,9 @@ _MOST = 30
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=tuple(_ACTIONS), help="what to ask, or to do")
+    parser.add_argument(
+        "action", choices=tuple(_ACTIONS), nargs="?", default="list", help="what to ask, or to do (default: list)"
+    )
     parser.add_argument("model", nargs="?", metavar="MODEL", help="of trend and bisect: the model, as `list` names it")
     which = parser.add_argument_group("which runs")
     which.add_argument(

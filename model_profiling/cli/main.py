@@ -20,37 +20,19 @@ from model_profiling.base.printing import columns, documents, fitted, say_json, 
 from model_profiling.cli.interrupts import interruption_code, was_interrupted
 
 # Each name is a module of this package with HELP, prepare_parser and run.
-COMMANDS = (
-    "profile",
-    "check",
-    "export",
-    "run",
-    "runs",
-    "history",
-    "kernels",
-    "analyze",
-    "compare",
-    "forecast",
-    "targets",
-    "validate-forecast",
-    "roofs",
-    "tune",
-    "sweep",
-    "numerics",
-    "report",
-    "graph",
-    "validate",
-    "quicktest",
-    "models",
-    "new-model",
-    "doctor",
-    "build",
-    "schema",
-    "skills",
-    "validate-skill",
-    "mcp",
-    "completions",
-)
+GROUPS = {
+    "start here": ("profile", "check", "tune", "models", "doctor"),
+    "SME2": ("kernels", "forecast", "targets", "validate-forecast"),
+    "results": ("report", "graph", "compare", "history"),
+    "deeper": ("numerics", "roofs", "sweep"),
+    "parts": (
+        *("export", "run", "analyze", "validate", "build", "new-model", "schema", "mcp", "skills"),
+        "completions",
+    ),
+}
+# What is a part of another command by now: these work, and are not listed.
+_EARLIER = ("runs", "quicktest", "validate-skill")
+COMMANDS = (*(name for names in GROUPS.values() for name in names), *_EARLIER)
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
@@ -74,6 +56,17 @@ class _Help(argparse.HelpFormatter):
     def format_help(self) -> str:
         # argparse does not break what is between brackets: a flag and its choices.
         return fitted(super().format_help(), columns())
+
+    def _format_action(self, action: argparse.Action) -> str:
+        """Return the commands in their groups; all else as argparse has it."""
+        listed = {choice.dest: choice for choice in self._iter_indented_subactions(action)}
+        if action.dest != "command" or not listed:
+            return super()._format_action(action)
+        parts = []
+        for title, names in GROUPS.items():
+            parts.append(f"\n{title}:\n")
+            parts += [super(_Help, self)._format_action(listed[name]) for name in names if name in listed]
+        return self._join_parts(parts)
 
 
 class Parser(argparse.ArgumentParser):
@@ -208,7 +201,9 @@ def make_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"sme2-kit {__version__}")
     # Named, or argparse lays out a usage line to find the name in it.
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", prog=parser.prog)
+    commands = parser.add_subparsers(
+        dest="command", required=True, metavar="COMMAND", prog=parser.prog, title="commands"
+    )
     for name in names:
         module = cast(Command, importlib.import_module(_module(name)))
         subparser = commands.add_parser(name, help=module.HELP, description=module.HELP)

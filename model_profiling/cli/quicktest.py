@@ -4,8 +4,9 @@ import argparse
 from pathlib import Path
 
 from model_profiling.base.dtypes import ARITHMETICS
-from model_profiling.base.printing import flush, say
+from model_profiling.base.printing import flush, say, tell
 from model_profiling.cli import label_flags
+from model_profiling.cli.next_step import next_command
 
 HELP = "smoke test: set-up check, build, export toy_cnn, run, validate, report"
 # Exit codes above it are those of commands that a signal ended.
@@ -24,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.errors import RunError
-    from model_profiling.base.installation import default_output
+    from model_profiling.base.installation import default_output, relative_to_here
     from model_profiling.cli.main import main
     from model_profiling.platforms.platform_table import local_name
     from model_profiling.report.terminal import run_text
@@ -51,4 +52,6 @@ def run(args: argparse.Namespace) -> int:
         say(f"{stage} ok\n")
         flush()
     run_text.show_run(Run.open(runs))
+    tell(f"  report:    {relative_to_here(runs / 'report.html')}\n")
+    tell(next_command("profile", "path/net.py:Net", "--input-shape", "1,3,224,224"))
     return 0

@@ -92,9 +92,25 @@ def as_text(result: "TuneResult") -> str:
         lines += ["", f"  warning: the machine was busy while {', '.join(disturbed)} ran; measure again with --force"]
     winner = next((entry for entry in result.tried if entry.name == result.winner), None)
     if winner is None:
-        kept = "no variant is faster (95 % interval) with matching outputs: keep the baseline"
-        return "\n".join([*lines, "", f"  {kept}", ""])
-    return "\n".join([*lines, "", f"  keep {winner.name}:  {winner.command}", ""])
+        return "\n".join([*lines, "", *(f"  {sentence}" for sentence in _undecided(result)), ""])
+    kept = [f"  keep {winner.name}:  {winner.command}", f"  program:  {result.program}"]
+    return "\n".join([*lines, "", *kept, ""])
+
+
+def _undecided(result: "TuneResult") -> list[str]:
+    """Say why nothing is kept, so that no verdict contradicts the table above it."""
+    from model_profiling.report import numbers
+
+    said = [
+        f"the machine was busy: {entry.name} looks {numbers.ratio(entry.comparison.ratio)} faster, measure again with "
+        "--force"
+        for entry in result.busy
+        if entry.comparison is not None
+    ]
+    said += [f"{entry.name} is faster, but its outputs do not agree with eager's" for entry in result.wrong]
+    if not said:
+        return ["no variant is faster (95 % interval) with matching outputs: keep the baseline"]
+    return [*said, "keep the baseline until then" if result.busy else "keep the baseline"]
 
 
 def _formats_as_text(result: "TuneResult") -> str:

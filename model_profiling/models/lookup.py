@@ -12,6 +12,8 @@ from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.zoo import zoo_models
 
 CONTRACT = "an nn.Module class, an EagerModelBase class, a function that returns a module, or a module"
+# What files of weights are called.
+_WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,11 @@ def check_name(name: str) -> None:
     if name in known:
         return
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if name.endswith(_WEIGHTS):
+        raise InputError(
+            f"{name} has the weights of a model, and not the model",
+            f"Name the model, and give the file with it: path/to/file.py:ClassName --checkpoint {name}",
+        )
     raise InputError(
         f"there is no model called {name!r}",
         f"Did you mean {' or '.join(close)}?"

@@ -132,6 +132,8 @@ def checked_program(model: Path) -> Path:
     """Return `model` if it says of itself that it is a .pte of the format that the runner takes; so does a damaged
     one, and the runner finds the damage."""
     hint = "Give what sme2-kit export makes."
+    if model.is_dir():
+        raise InputError(f"{model} is a directory, not a .pte", f"{hint} To see a run: sme2-kit analyze {model}")
     try:
         with files.open_file(model) as file:
             begins = file.read(8)

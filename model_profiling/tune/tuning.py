@@ -74,6 +74,23 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     tried: list[TriedVariant]
     winner: str = ""
     schema: int = 1
+    # The winner's .pte; '' if nothing won.
+    program: str = ""
+
+    @property
+    def busy(self) -> list[TriedVariant]:
+        """What looks faster and may only have been disturbed less than the baseline."""
+        return [entry for entry in self._faster if entry.comparison is not None and entry.comparison.contended]
+
+    @property
+    def wrong(self) -> list[TriedVariant]:
+        """What is faster and does not agree."""
+        return [entry for entry in self._faster if entry not in self.busy and not won(entry)]
+
+    @property
+    def _faster(self) -> list[TriedVariant]:
+        compared = [entry for entry in self.tried if entry.comparison is not None]
+        return [entry for entry in compared if entry.comparison is not None and entry.comparison.verdict == "faster"]
 
 
 @dataclass(frozen=True)
@@ -270,7 +287,8 @@ class Tuner:
         ]
         ranked = sorted([*tried, *failed], key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
         winner = next((entry.name for entry in ranked if won(entry)), "")
-        result = TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner)
+        program = str(self._made[winner].paths.pte) if winner else ""
+        result = TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner, program=program)
         files.write_json(self._home / RESULT, result)
         return result
 

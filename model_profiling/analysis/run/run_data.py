@@ -24,6 +24,7 @@ from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.units import counted
+from model_profiling.formats.etdump.flatbuffer import IDENTIFIER
 from model_profiling.runner.features import feature_label
 from model_profiling.store import artifacts
 from model_profiling.store.derived import fingerprint
@@ -79,7 +80,9 @@ class RunData:
         path, known = Path(path), list(only)
         if not path.exists():
             raise InputError(f"there is no run at {path}", "Check the path; `sme2-kit run` prints it.")
-        if not path.is_file():
+        if path.is_file():
+            _check_dump(path)
+        else:
             manifest = RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
             known = _with_compared(manifest, only)
         other = cls.open(emulated, categories) if emulated is not None else None
@@ -301,6 +304,20 @@ class RunData:
         if self.numerics is not None:
             kept[artifacts.RUN_NUMERICS] = files.json_bytes(self.numerics)
         return kept
+
+
+def _check_dump(path: Path) -> None:
+    """Refuse a file that is no ETDump by its name and by its beginning; a damaged one says so when it is read."""
+    if path.suffix in (".etdump", ".etdp"):
+        return
+    with contextlib.suppress(OSError), files.open_file(path) as file:
+        if IDENTIFIER in file.read(12):
+            return
+    what = {".pte": f"sme2-kit run {path}", ".py": f"sme2-kit profile {path}:ClassName"}.get(path.suffix)
+    raise InputError(
+        f"{path} is neither a run directory nor an ETDump",
+        f"Measure it first: {what}" if what else "Give the directory that `sme2-kit run` prints.",
+    )
 
 
 def _with_compared(manifest: Manifest, only: Sequence[str]) -> list[str]:

@@ -1,0 +1,82 @@
+"""What a newcomer meets first: commands in groups, and mistakes that are answered with what to do."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import sme2_kit
+from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.cli.main import COMMANDS, GROUPS, main, make_parser
+from model_profiling.cli.tune import as_text
+from model_profiling.tune.tuning import TriedVariant, TuneResult
+
+pytestmark = pytest.mark.fast
+
+
+def test_help_has_every_command_once_in_its_group_and_none_of_an_earlier_name() -> None:
+    shown = make_parser().format_help()
+    places = [shown.index(f"\n{title}:\n") for title in GROUPS]
+    assert places == sorted(places)
+    listed = [line.split()[0] for line in shown.splitlines() if line.startswith("  ") and line[2:3].isalpha()]
+    assert listed == [name for names in GROUPS.values() for name in names]
+    assert {"runs", "quicktest", "validate-skill"} == set(COMMANDS) - set(listed)
+
+
+def test_history_alone_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--root", str(tmp_path)]
+    codes = [main(["history", *action, *words]) for action in ([], ["list"])]
+    alone, named = capsys.readouterr().out.splitlines(), codes[0]
+    assert codes == [named, named] and alone[: len(alone) // 2] == alone[len(alone) // 2 :]
+
+
+@pytest.mark.parametrize(
+    ("words", "said", "fix"),
+    [
+        (["profile", "w.pt"], "w.pt has the weights of a model", "--checkpoint w.pt"),
+        (["graph", "net.py"], "net.py is neither a run directory nor an ETDump", "sme2-kit profile net.py:ClassName"),
+        (["graph", "net.pte"], "net.pte is neither a run directory nor an ETDump", "sme2-kit run net.pte"),
+        (["run", "."], ". is a directory, not a .pte", "sme2-kit analyze ."),
+    ],
+)
+def test_a_mistake_says_what_to_do(
+    words: list[str],
+    said: str,
+    fix: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("w.pt", "net.py", "net.pte"):
+        Path(name).write_text("class Net: pass\n")
+    assert main(words) == 2
+    told = capsys.readouterr().err
+    assert said in told and fix in told
+
+
+def test_a_keyword_that_is_nearly_right_is_named() -> None:
+    for function in (sme2_kit.run, sme2_kit.profile, sme2_kit.compare):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'budget'; did you mean 'budget_s'"):
+            function("net.pte", budget=3)  # type: ignore[call-arg]
+
+
+def compared(contended: bool) -> Comparison:
+    return Comparison("fp16", "fp16+silu", 1.9, 1.52, 1.91, 0.95, "faster", 1.0, True, 20, contended)
+
+
+@pytest.mark.parametrize("contended", [True, False])
+@pytest.mark.parametrize("agrees", [True, False])
+def test_the_verdict_of_tune_never_contradicts_its_table(contended: bool, agrees: bool) -> None:
+    agreement = Agreement("fp16+silu", "eager", 0.1, 1.0, 60.0, 1.0, "agrees" if agrees else "differs")
+    entry = TriedVariant("fp16+silu", "silu", "sme2-kit export net", 1.0, compared(contended), agreement)
+    baseline = TriedVariant("fp16", "the baseline", "sme2-kit export net", 1.9)
+    result = TuneResult("net", "fp16", "linux", [entry, baseline])
+    if agrees and not contended:
+        result = msgspec.structs.replace(result, winner=entry.name, program="out/net.pte")
+    shown = as_text(result)
+    assert ("no variant is faster" in shown) is False
+    assert ("the machine was busy: fp16+silu looks 1.90x faster" in shown) == contended
+    assert ("fp16+silu is faster, but its outputs do not agree" in shown) == (not agrees and not contended)
+    assert ("program:  out/net.pte" in shown) == bool(result.winner)
