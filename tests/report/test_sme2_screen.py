@@ -66,7 +66,9 @@ def test_every_format_has_coverage_prediction_and_what_gets_no_kernel(run: Run) 
         place = screen.index(SME2_TITLE)
         for words in ("2 of 5", "CONV and GEMM operators", "depthwise convolution", "--dtype int8"):
             assert words in screen[place:]
-    assert run.full_summary.sme2 == run.sme2
+    (kept,) = run.full_summary.sme2
+    assert kept.without == answer.without and kept.forecast is not None
+    assert kept.forecast.operators == answer.forecast.operators[:20]
 
 
 def test_a_prediction_is_of_each_operators_own_dtype_and_adds_up(run: Run) -> None:

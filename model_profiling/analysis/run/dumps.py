@@ -68,7 +68,7 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     operator_scaling: list[CurveOperators] = []
     # Traced pairs that ran with different versions of ExecuTorch: which operators call other kernels.
     kernel_comparisons: list[KernelComparison] = []
-    # What SME2 does for the model, or would do: set in the file, and where it is printed.
+    # What SME2 does for the model, or would do, with the costliest operators: set in the file, and where it is printed.
     sme2: list[Sme2Answer] = []
     schema: int = SCHEMA
     sources: str | msgspec.UnsetType = msgspec.UNSET

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 MOST_DETAILED = 24
 
 
+# Of what SME2 does, as many operators as a summary lists; `forecast` has all of them.
+_MOST_OPERATORS = 20
+
+
 @dataclass(frozen=True)
 class Timeline:
     """One execution of an experiment, spans in order; `execution` is its number in the dump."""
@@ -88,8 +92,8 @@ class RunView(RunData):
 
     @property
     def full_summary(self) -> AnalysisSummary:
-        """The summary as it is written down, with what SME2 does."""
-        return msgspec.structs.replace(self.summary, sme2=self.sme2)
+        """The summary as it is written down, with what SME2 does; of its operators the costliest."""
+        return msgspec.structs.replace(self.summary, sme2=[_shortened(answer) for answer in self.sme2])
 
     @functools.cached_property
     def forecasts(self) -> list[Forecast]:
@@ -103,3 +107,11 @@ class RunView(RunData):
         """The experiments that were held against roofs."""
         found = {name: experiment.roofline for name, experiment in self.summary.experiments.items()}
         return {name: roofline for name, roofline in found.items() if roofline is not None}
+
+
+def _shortened(answer: Sme2Answer) -> Sme2Answer:
+    forecast = answer.forecast
+    if forecast is None:
+        return answer
+    left, operators = forecast.left[:_MOST_OPERATORS], forecast.operators[:_MOST_OPERATORS]
+    return msgspec.structs.replace(answer, forecast=msgspec.structs.replace(forecast, left=left, operators=operators))

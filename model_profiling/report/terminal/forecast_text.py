@@ -47,7 +47,9 @@ def show_targets(model: str, found: Sequence[TargetForecast]) -> None:
             after, bounds = forecast.predictions[-1], forecast.speedup_range
             largest = f"{after.next_bottleneck} {after.shares[after.next_bottleneck]:.0%}"
             told = f"{bounds[0]:.2f}x to {bounds[1]:.2f}x" if bounds else "-"
-            rows.append((entry.target, numbers.ratio(forecast.speedups[-1]), told, largest, entry.cpu))
+            # What the target does not know of a dtype is taken as unchanged.
+            least = "at least " if any("not known" in note for note in forecast.notes) else ""
+            rows.append((entry.target, f"{least}{numbers.ratio(forecast.speedups[-1])}", told, largest, entry.cpu))
         if not entry.forecasts:
             rows.append((entry.target, "not known", "-", "-", entry.why_not))
     known = [forecast for entry in found for forecast in entry.forecasts]
