@@ -8,8 +8,7 @@ import msgspec
 
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence
-from model_profiling.analysis.sme2.kernel_table import MAKE
-from model_profiling.analysis.sme2.table_check import TableDifference
+from model_profiling.analysis.sme2.kernel_table import MAKE, TableDifference
 from model_profiling.report import markdown
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
 from model_profiling.report.words import unique_labels

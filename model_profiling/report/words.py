@@ -27,6 +27,12 @@ def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
     return [f"{name} (instruction {place})" if count[name] > 1 else name for name, place in operators]
 
 
+# How it is known which operators SME2 runs.
+EVIDENCE = {
+    "table": "from the table of known kernels of its ExecuTorch",
+    "emulated": "seen under emulation",
+    "traced": "traced on a CPU that has SME2",
+}
 SME2_TITLE = "What SME2 does for this model"
 GAINS = "Gains are predictions: what the program with the change has more and less of, in the times of this run."
 BUSY = "measured on a busy machine, do not rely on it"

@@ -27,7 +27,7 @@ from model_profiling.analysis.sme2.forecast_validation import (
     shared_environment,
     shared_roofs,
 )
-from model_profiling.analysis.sme2.table_check import TableDifference
+from model_profiling.analysis.sme2.kernel_table import TableDifference
 from model_profiling.analysis.sme2.target import MeasuredTarget, read_target
 from model_profiling.base import files
 from model_profiling.base.errors import InputError

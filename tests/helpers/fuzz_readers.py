@@ -45,7 +45,7 @@ from model_profiling.analysis.sme2.forecast_validation import (
     shared_environment,
 )
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
-from model_profiling.analysis.sme2.table_check import TableDifference
+from model_profiling.analysis.sme2.kernel_table import TableDifference
 from model_profiling.analysis.sme2.target import read_target
 from model_profiling.analysis.sme2.xnntrace import read_log
 from model_profiling.analysis.timing.breakdown import break_down

@@ -307,12 +307,15 @@ class RunData:
 
 
 def _check_dump(path: Path) -> None:
-    """Refuse a file that is no ETDump by its name and by its beginning; a damaged one says so when it is read."""
+    """Refuse a file that is no ETDump by its name and by its beginning; what is wrong with one, its reader says."""
     if path.suffix in (".etdump", ".etdp"):
         return
-    with contextlib.suppress(OSError), files.open_file(path) as file:
-        if IDENTIFIER in file.read(12):
-            return
+    try:
+        with files.open_file(path) as file:
+            if IDENTIFIER in file.read(12):
+                return
+    except OSError:
+        return
     what = {".pte": f"sme2-kit run {path}", ".py": f"sme2-kit profile {path}:ClassName"}.get(path.suffix)
     raise InputError(
         f"{path} is neither a run directory nor an ETDump",

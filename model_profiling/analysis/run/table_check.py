@@ -6,8 +6,7 @@ from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.run_forecasts import table_coverage
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls
-from model_profiling.analysis.sme2.kernel_table import Cpu
-from model_profiling.analysis.sme2.table_check import TableDifference
+from model_profiling.analysis.sme2.kernel_table import Cpu, TableDifference
 from model_profiling.store.run_directory import ExperimentRecord
 from model_profiling.upstream.kernel_calls import MATRIX_KERNEL
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import msgspec
 
 from model_profiling.analysis.roofs.roof_rates import Roofs, check_roofs, sealed
-from model_profiling.analysis.sme2.table_check import TableDifference
+from model_profiling.analysis.sme2.kernel_table import TableDifference
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.base import files
 from model_profiling.base.errors import InputError

@@ -86,6 +86,18 @@ class KernelTable(msgspec.Struct, frozen=True, tag="kernel_table", tag_field="ki
     schema: int = SCHEMA
 
 
+class TableDifference(msgspec.Struct, frozen=True):
+    """An operator of which the table does not say what was traced: it names another kernel (`differs`), and is then
+    wrong; or it has no such node, or no answer for this ExecuTorch (`unknown`, and `why`)."""
+
+    operator: str
+    instruction: int
+    traced: str
+    table: str
+    state: Literal["differs", "unknown"]
+    why: str
+
+
 class KernelLookup:
     """A table, asked for nodes."""
 

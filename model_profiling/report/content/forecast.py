@@ -5,12 +5,8 @@ from model_profiling.analysis.sme2.forecast_record import Forecast, RemainingOpe
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Picture, Section, Table
 from model_profiling.report.terminal.forecast_text import gaining_operators, left_operators, notes_of
+from model_profiling.report.words import EVIDENCE
 
-_EVIDENCE = {
-    "table": "Which operators SME2 runs is from the kit's table of known kernels of this ExecuTorch.",
-    "emulated": "Which operators SME2 runs is known from the kernels of an emulated run.",
-    "traced": "Which operators SME2 runs was traced on a CPU that has it.",
-}
 _CAPTION = "Above in milliseconds, below in percent of each bar."
 
 
@@ -19,7 +15,7 @@ def section(run: RunView) -> Section | None:
         return None
     blocks: list[Block] = [
         Paragraph(
-            f"A prediction, not a measurement. {_EVIDENCE[run.forecasts[0].evidence]} "
+            f"A prediction, not a measurement. Which operators SME2 runs is {EVIDENCE[run.forecasts[0].evidence]}. "
             "How much faster each becomes follows from its dtype and shape on a machine with SME2; nothing else is "
             "assumed to change, and times are in this machine's milliseconds."
         )

@@ -8,7 +8,7 @@ from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
 from model_profiling.report import numbers
 from model_profiling.report.blocks import KeyFigure
 from model_profiling.report.content.source_lines import file_line
-from model_profiling.report.words import factor
+from model_profiling.report.words import EVIDENCE, factor
 
 _MOST_GROUPS = 3
 _NOT_KNOWN = "not known"
@@ -19,13 +19,8 @@ def figures(run: RunView) -> list[KeyFigure]:
     return [figure for answer in run.sme2 for figure in _facts(run, answer)]
 
 
-def evidence_words(answer: Sme2Answer) -> str:
-    """Say how it is known which operators SME2 runs."""
-    return {
-        "table": f"known of ExecuTorch {answer.executorch}",
-        "emulated": "seen under emulation",
-        "traced": "traced",
-    }[answer.evidence]
+def _evidence(answer: Sme2Answer) -> str:
+    return f"known of ExecuTorch {answer.executorch}" if answer.evidence == "table" else EVIDENCE[answer.evidence]
 
 
 def _facts(run: RunView, answer: Sme2Answer) -> list[KeyFigure]:
@@ -50,7 +45,7 @@ def _kernels(answer: Sme2Answer) -> KeyFigure:
         parts.append(f"{least}{answer.work_on_sme2 / answer.work:.0%} of the multiply-accumulates")
     if answer.not_known:
         parts.append(f"{answer.not_known} not known")
-    return KeyFigure(label, f"{answer.on_sme2} of {answer.eligible}", f"{', '.join(parts)} ({evidence_words(answer)})")
+    return KeyFigure(label, f"{answer.on_sme2} of {answer.eligible}", f"{', '.join(parts)} ({_evidence(answer)})")
 
 
 def _predicted(answer: Sme2Answer) -> list[KeyFigure]:

@@ -8,7 +8,7 @@ from model_profiling.base.printing import tell
 from model_profiling.formats.graph_terms import unique
 from model_profiling.report import numbers
 from model_profiling.report.terminal.text_table import table
-from model_profiling.report.words import unique_labels
+from model_profiling.report.words import EVIDENCE, unique_labels
 
 _MOST_LEFT = 5
 _MOST_OPERATORS = 8
@@ -59,13 +59,10 @@ def show_targets(model: str, found: Sequence[TargetForecast]) -> None:
 
 
 def evidence_notes(forecasts: Sequence[Forecast]) -> list[str]:
-    """Say what the choice of operators stands on."""
-    words = {
-        "table": "which operators SME2 runs is from the table of known kernels; sme2-kit kernels MODEL.pte proves it",
-        "emulated": "which operators SME2 runs was seen under emulation",
-        "traced": "which operators SME2 runs was traced on a CPU that has it",
-    }
-    return unique(words[forecast.evidence] for forecast in forecasts)
+    """Say what the choice of operators stands on, and what proves it."""
+    proof = {"table": "; sme2-kit kernels MODEL.pte proves it"}
+    kinds = unique(forecast.evidence for forecast in forecasts)
+    return [f"which operators SME2 runs is {EVIDENCE[kind]}{proof.get(kind, '')}" for kind in kinds]
 
 
 def _experiment(forecast: Forecast) -> list[str]:
