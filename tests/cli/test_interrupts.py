@@ -57,7 +57,9 @@ class Waiting:
         if name == {module!r}:
             sys.stdout.write("here\\n")
             sys.stdout.flush()
-            time.sleep(60)
+            # A signal between the last look at signals and a sleep would be seen after the sleep.
+            for _ in range(6000):
+                time.sleep(0.01)
 sys.meta_path.insert(0, Waiting())
 sys.argv = ["sme2-kit", *{words!r}]
 from model_profiling.cli.process import enter
