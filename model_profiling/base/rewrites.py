@@ -10,6 +10,8 @@ from typing import NamedTuple
 # Special in three places: it is also done in lowering, its operators are those at the recorded lines, and portable
 # kernels do not need it.
 LAYOUT = "layout"
+# No rewrite of its own: the export chooses among all of them (export/lower/auto_rewrites.py).
+AUTO = "auto"
 
 
 class Rewrite(NamedTuple):
@@ -92,7 +94,11 @@ _ROWS = (
     Rewrite(LAYOUT, "removes redundant permutes, views and transposes", includes=("attention",)),
 )
 REWRITES = {row.name: row for row in _ROWS}
-REWRITE_HELP = "change the graph, not its results; " + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
+REWRITE_CHOICES = (AUTO, *sorted(REWRITES))
+REWRITE_HELP = (
+    f"change the graph, not its results; {AUTO}: all that find something and are not predicted to cost time; "
+    + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
+)
 
 
 def rewrites_for(operator: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from model_profiling.export.options import OPTIONS, Option, Verb, options_of, se
 if TYPE_CHECKING:
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.models.options import LoadOptions
-    from model_profiling.store.artifacts import Delegation
+    from model_profiling.store.artifacts import Delegation, RewriteChoice
 
 HELP = "turn a PyTorch model into a .pte that can be profiled"
 
@@ -182,10 +182,20 @@ def as_text(result: ExportResult) -> str:
         *delegation_lines(record.delegation),
         *([f"  channels-last: {', '.join(record.channels_last)}"] if record.channels_last else []),
         f"  weights:   {record.weights}",
+        *auto_lines(record.auto),
         *([f"  verified:  {record.verification}"] if record.verification else []),
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]
     return "\n".join(lines) + "\n"
+
+
+def auto_lines(choices: list[RewriteChoice]) -> list[str]:
+    """Return what `--rewrite auto` chose and what it left out, each with its reason."""
+    if not choices:
+        return []
+    chosen = ", ".join(choice.name for choice in choices if choice.applied) or "none"
+    lines = [f"    {choice.name}{'' if choice.applied else ' left out'}: {choice.reason}" for choice in choices]
+    return [f"  rewrites:  {chosen}", *lines]
 
 
 def delegation_lines(delegation: Delegation) -> list[str]:

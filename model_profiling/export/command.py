@@ -1,5 +1,6 @@
 """An export as one would type it: `sme2-kit export …` with all that decides what comes of it."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +54,13 @@ def recorded_options(record: ExportRecord, asked: RequestRecord | None) -> dict[
         elif asked is not None and row.name in asked.options:
             found[row.name] = asked.options[row.name]
     return found
+
+
+def typable(request: ExportRequest, origin: str) -> str:
+    """Return the command that asks for it; '' where none does: the model was in memory, or its settings are no text."""
+    if origin == "memory" or any(literal_text(value) is None for _, value in request.options.settings):
+        return ""
+    return shlex.join(typed(request))
 
 
 def repeated(record: ExportRecord, base: str) -> list[str] | None:

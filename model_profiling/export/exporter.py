@@ -12,15 +12,22 @@ import msgspec
 
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.base import files
-from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import say_note
-from model_profiling.base.rewrites import LAYOUT
+from model_profiling.base.rewrites import AUTO, LAYOUT
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.check.diagnosis import does_not_run
 from model_profiling.export.check.in_process import not_comparable
-from model_profiling.export.check.verification import NOT_ASKED, execute_program, uncompared, unverified
+from model_profiling.export.check.verification import (
+    NOT_ASKED,
+    VerificationOutcome,
+    execute_program,
+    uncompared,
+    unverified,
+)
+from model_profiling.export.command import typable
 from model_profiling.export.host import host_untouched
+from model_profiling.export.lower.auto_rewrites import quantized_and_settled
 from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, shorten_source
 from model_profiling.export.lower.lowering import LoweredProgram
@@ -28,7 +35,7 @@ from model_profiling.export.lower.needless_transposes import needless_lines
 from model_profiling.export.missing_parts import missing_parts
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.dtype_cost import remark
-from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
+from model_profiling.export.prepare.preparation import Prepared, prepare
 from model_profiling.export.prepare.sequences import Sequence, find_sequence
 from model_profiling.export.program_files import write_program, write_samples
 from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
@@ -39,7 +46,7 @@ from model_profiling.export.stages import Announce, Stages
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.loading import LoadedModel, load_model
-from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord, RewriteChoice
 
 T = TypeVar("T")
 
@@ -62,7 +69,30 @@ def export_loaded(
     """
     request.check()
     refuse_unwritable(request.outdir)
-    paths = request.paths
+    try:
+        return _export(request, load, announce, cacheable, [])
+    except _WrongWithRewritesError as wrong:
+        say_note(f"exported again without the rewrites that --rewrite {AUTO} chose: {wrong}")
+        return _export(request, load, announce, cacheable, wrong.left_out)
+
+
+class _WrongWithRewritesError(Exception):
+    """The program with what `--rewrite auto` chose does not run, or its outputs differ from eager's."""
+
+    def __init__(self, why: str, chosen: list[RewriteChoice]) -> None:
+        super().__init__(why)
+        self.left_out = [msgspec.structs.replace(choice, applied=False, reason=why) for choice in chosen]
+
+
+def _export(
+    asked: ExportRequest,
+    load: Callable[[], LoadedModel],
+    announce: Announce,
+    cacheable: bool,
+    left_out: list[RewriteChoice],
+) -> ExportResult:
+    """Export once; `left_out` is what became of `--rewrite auto` if that is known to go wrong."""
+    request, paths = asked, asked.paths
     log = request.outdir / f"{paths.stem}_export.log"
     _earlier_exports(paths)  # one that cannot be read is better found now than at the end
     with kept_off_terminal(request.loud) as said, writable(request.outdir), host_untouched(request.seed):
@@ -73,9 +103,7 @@ def export_loaded(
             # First: to prepare a model may convert its weights.
             sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
-        if dtype_of(request.dtype).quantized:
-            with stages.stage("quantize"):
-                prepared = quantize(prepared, request)
+        request, prepared = quantized_and_settled(prepared, request, stages, left_out)
         lowered, program, prepared = lower_prepared(prepared, request, stages)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
@@ -95,7 +123,7 @@ def export_loaded(
             folders = [paths.inputs.name, paths.expected.name]
             publish(staged, request.outdir, [paths.pte.name, paths.etrecord.name, *folders, *graph, paths.meta.name])
             if cacheable:
-                write_stamp(request, record)
+                write_stamp(asked, record)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
 
@@ -132,7 +160,10 @@ def _record(
         dtype_cost=prepared.cost,
         rewrites=_with_lowering(prepared.rewrites, program, staged, request),
         candidates=prepared.candidates,
-        request=request.record(prepared.model.origin),
+        auto=prepared.auto,
+        request=msgspec.structs.replace(
+            request.record(prepared.model.origin), command=typable(request, prepared.model.origin)
+        ),
         sequence=sequence.record(staged) if sequence is not None else None,
         calibration=prepared.calibration,
         lowering=lowered.way,
@@ -156,6 +187,8 @@ def _verified(
             outcome = execute_program(staged, record, stages.announce)
             if outcome.verification.verdict == "differs" and (why := not_comparable(load())):
                 outcome = uncompared(outcome, why)
+            if any(choice.applied for choice in record.auto) and (why := _wrong(outcome)):
+                raise _WrongWithRewritesError(why, record.auto)
             if outcome.failure is not None:
                 raise does_not_run(request, load, outcome.failure, staged, record, nodes, stages)
     return msgspec.structs.replace(
@@ -164,6 +197,12 @@ def _verified(
         warnings=[*record.warnings, *outcome.remarks],
         stage_seconds=dict(stages.seconds),
     )
+
+
+def _wrong(outcome: VerificationOutcome) -> str:
+    if outcome.failure is not None:
+        return "the program does not run with them"
+    return "the outputs differ from eager's with them" if outcome.verification.verdict == "differs" else ""
 
 
 def _with_lowering(

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from model_profiling.base import dtypes
 from model_profiling.base.dtypes import CALIBRATED, FP32, dtype_of, linear_only_words, why_refused
 from model_profiling.base.errors import InputError
-from model_profiling.base.rewrites import REWRITE_HELP, REWRITES
+from model_profiling.base.rewrites import REWRITE_CHOICES, REWRITE_HELP
 
 Verb = Literal["export", "profile", "numerics", "tune", "check"]
 _EXPORTING: tuple[Verb, ...] = ("export", "profile", "numerics")
@@ -121,7 +121,7 @@ class ExportOptions:
         Option(
             REWRITE_HELP,
             _LOWERING,
-            tuple(sorted(REWRITES)),
+            REWRITE_CHOICES,
             flag="--rewrite",
             recorded="request",
         ),

@@ -25,7 +25,7 @@ from model_profiling.fleet.history.trends import Regression, Step
 from model_profiling.platforms.doctor import Check
 from model_profiling.report.kernel_view import EvidenceTiming
 from model_profiling.skills.checks import CheckResult
-from model_profiling.store.artifacts import Delegation
+from model_profiling.store.artifacts import Delegation, RewriteChoice
 from model_profiling.store.run_directory import Timing
 
 
@@ -82,6 +82,8 @@ class ExportAnswer(msgspec.Struct, frozen=True):
     warnings: list[str]
     seconds: float
     verified: str = ""
+    # What `rewrites: ["auto"]` chose and left out, each with its reason.
+    auto: list[RewriteChoice] = []
 
 
 class LeftPortable(msgspec.Struct, frozen=True):

@@ -59,6 +59,7 @@ def export_answer(workspace: Workspace, printed: PrintedExport) -> answers.Expor
         warnings=record.warnings,
         seconds=round(sum(record.stage_seconds.values()), 1),
         verified=str(record.verification or ""),
+        auto=record.auto,
     )
 
 

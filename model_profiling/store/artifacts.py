@@ -133,6 +133,8 @@ class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calibration: str = ""
     # Options that have no field of their own (see export/options.py), by name.
     options: dict[str, Any] = {}
+    # What was typed for it in `directory`, less where its files go; '' if nobody can type it: a model in memory.
+    command: str = ""
 
 
 class CalibrationRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -200,6 +202,18 @@ class StepChange(msgspec.Struct, frozen=True, order=True):
     count: int = 0
 
 
+class RewriteChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What `--rewrite auto` made of one rewrite that finds something, and why.
+
+    `change` is the predicted time of the program with it, as a share of the time without; None if nobody can say.
+    """
+
+    name: str
+    applied: bool
+    reason: str
+    change: float | None = None
+
+
 class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All that is known of one exported .pte. `files` maps names beside the .pte to their SHA-256.
 
@@ -230,6 +244,8 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rewrites: dict[str, list[str]] | None = None
     # What the program would have more and less of with a rewrite, from lowering it; of those that were looked at.
     candidates: dict[str, list[StepChange]] = {}
+    # What `--rewrite auto` chose, of the rewrites that find something; `request.rewrites` is what it became.
+    auto: list[RewriteChoice] = []
     # What was asked for; the `dim_order` of each input and output says what it got.
     io_layout: str = "contiguous"
     # None: not a language model.

@@ -34,6 +34,7 @@ LEAST_GAIN = 1.05
 class FindingKind(str, enum.Enum):
     """What a finding is about: what programs go by. Titles are for people and may change, these do not."""
 
+    SEVERAL_REWRITES = "several rewrites"
     NO_DELEGATE = "no delegate"
     CONVERSIONS = "dtype conversions"
     PORTABLE_OPERATOR = "portable operator"
@@ -66,6 +67,7 @@ class FindingKind(str, enum.Enum):
 # The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
 NUMBERED = frozenset(
     {
+        FindingKind.SEVERAL_REWRITES,
         FindingKind.NEEDLESS_LAYOUT,
         FindingKind.CONVERSIONS,
         FindingKind.PORTABLE_OPERATOR,

@@ -5,7 +5,7 @@ that gains nothing is not named. Where it did not, or where this run does not sh
 number.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ from model_profiling.analysis.advice.portable import conversion, edges
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS
 from model_profiling.analysis.movement.rewrite_matches import is_changed_by, origin_of, was_applied
 from model_profiling.analysis.timing.category_table import is_custom
-from model_profiling.base.rewrites import LAYOUT, REWRITES, rewrites_for
+from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES, rewrites_for
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name, unique
 
@@ -35,6 +35,27 @@ def rewrites(e: Evidence) -> Iterator[Finding]:
     for name in sorted(named, key=lambda name: (left[name], name)):
         if not was_applied(e.export, name) and (found := _finding(e, name, estimates.get(name))) is not None:
             yield found
+
+
+def together(e: Evidence, found: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield the finding that stands for several: one command does all of them."""
+    several = [finding for finding in found if finding.rewrite]
+    if len(several) < 2 or e.export is None or e.export.auto:
+        return
+    names = sorted(finding.rewrite for finding in several)
+    predicted = all(finding.gain is not None for finding in several)
+    rows = [row for finding in several for row in finding.instances]
+    asked = e.export.request.command.replace(" export ", " profile ", 1)
+    command = f"`{asked} --rewrite {AUTO}`" if asked else f"an export with --rewrite {AUTO}"
+    yield e.finding(
+        FindingKind.SEVERAL_REWRITES,
+        f"{', '.join(names[:-1])} and {names[-1]}: {len(names)} rewrites in one export",
+        rows,
+        f"All of it at once: {command}.",
+        ["what each is about stands below"],
+        rewrite=AUTO,
+        saved_ms=sum(finding.saved_ms for finding in several) if predicted else None,
+    )
 
 
 def _estimates(e: Evidence) -> "dict[str, Estimate]":

@@ -62,7 +62,7 @@ def advise(evidence: Evidence) -> list[Finding]:
             if worth and least_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
-    gains = sorted(found, key=_rank)[:_MOST_FINDINGS]
+    gains = [*rewrites.together(evidence, found), *sorted(found, key=_rank)][:_MOST_FINDINGS]
     first, last = ([finding for rule in rules for finding in rule(evidence)] for rules in (FIRST, LAST))
     return [*first, *gains, *last]
 

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
 
 # ExecuTorch's own time around an operator and around a delegate, as traces name it.
-_CALLS = {False: "operator call", True: "delegate call"}
+CALLS = {False: "operator call", True: "delegate call"}
 # Nodes of XNNPACK that take about the same time for as many bytes.
 ALIKE = {
     **dict.fromkeys(("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Clamp", "Abs", "Negate", "Square"), "Add"),
     **dict.fromkeys(("Concatenate2", "Concatenate3", "Concatenate4", "Concatenate5", "Copy"), "Copy"),
     **dict.fromkeys(("StaticSlice", "StaticConstantPad", "EvenSplit2", "EvenSplit3", "EvenSplit4"), "Copy"),
 }
-_PRODUCTS = ("Conv2d", "FullyConnected", "BatchMatrixMultiply", "DepthwiseConv2d", "ConvTranspose2d")
+PRODUCTS = ("Conv2d", "FullyConnected", "BatchMatrixMultiply", "DepthwiseConv2d", "ConvTranspose2d")
 # XNNPACK makes these views of the same memory.
-_FREE = ("StaticReshape",)
+FREE = ("StaticReshape",)
 # An operator is priced by one of its kind if neither is so many times as large as the other, and takes as long by its
 # size, give or take a quarter. What is smaller takes as long as small operators do.
 _SIMILAR, _OFF = 8.0, 0.25
@@ -49,7 +49,7 @@ def step_counts(flow: DataFlow) -> Counter[StepChange]:
     """Return the operators of a program by kind and shape, and ExecuTorch's calls of them."""
     found = Counter(kind_of(step) for step in flow.steps)
     inside = {step.instruction: step.node is not None for step in flow.steps}
-    return found + Counter(StepChange(_CALLS[delegated]) for delegated in inside.values())
+    return found + Counter(StepChange(CALLS[delegated]) for delegated in inside.values())
 
 
 def difference(before: DataFlow, after: DataFlow) -> list[StepChange]:
@@ -113,7 +113,7 @@ class Prices:
             self.rows[kind] = [row for row in rows if row is not None]
             # What has no row of its own was fused into another.
             self.known[kind] = mean(instances[row].ms if row is not None else 0.0 for row in rows)
-        for call in _CALLS.values():
+        for call in CALLS.values():
             times = [entry.ms for entry in instances if entry.operator == call]
             self.known[StepChange(call)] = median(times) if times else 0.0
         self.like: dict[tuple[object, ...], list[StepChange]] = {}
@@ -121,11 +121,11 @@ class Prices:
             if self.known[kind]:
                 self.like.setdefault(_family(kind), []).append(kind)
         timed = [kind for each in self.like.values() for kind in each]
-        small = [kind for kind in timed if _bytes_of(kind) <= SMALL_BYTES]
+        small = [kind for kind in timed if bytes_of(kind) <= SMALL_BYTES]
         self.small = {side: [self.known[kind] for kind in small if kind.delegated == side] for side in (True, False)}
         inside = [kind for kind in timed if kind.delegated]
-        self.rates = [self.known[k] / size_of(k) for k in inside if k.op not in _PRODUCTS and size_of(k) > SMALL_BYTES]
-        self.product_rates = [self.known[k] / size_of(k) for k in inside if k.op in _PRODUCTS and size_of(k)]
+        self.rates = [self.known[k] / size_of(k) for k in inside if k.op not in PRODUCTS and size_of(k) > SMALL_BYTES]
+        self.product_rates = [self.known[k] / size_of(k) for k in inside if k.op in PRODUCTS and size_of(k)]
 
     def estimate(self, changes: Iterable[StepChange]) -> Estimate:
         """Return the time of the whole with these changes."""
@@ -145,23 +145,23 @@ class Prices:
 
     def _price(self, kind: StepChange) -> tuple[float, float, bool]:
         """Return the least and the most it may take, and whether the run has something like it."""
-        if kind in self.known or kind.op in _FREE:
+        if kind in self.known or kind.op in FREE:
             ms = self.known.get(kind, 0.0)
             return ms, ms, True
         # Where it is the bytes that count, fp16 takes half as long as fp32.
-        others = [] if kind.op in _PRODUCTS else self.like.get(_family(kind, other_float=True), [])
+        others = [] if kind.op in PRODUCTS else self.like.get(_family(kind, other_float=True), [])
         for found in (self.like.get(_family(kind), []), others):
             near = min(found, key=lambda each: _distance(kind, each), default=None)
             if near is not None and _distance(kind, near) <= log(_SIMILAR):
                 ms = self.known[near] * size_of(kind) / max(size_of(near), 1)
                 return (1 - _OFF) * ms, (1 + _OFF) * ms, True
-        if _bytes_of(kind) <= SMALL_BYTES and self.small[kind.delegated]:
+        if bytes_of(kind) <= SMALL_BYTES and self.small[kind.delegated]:
             return 0.0, 2 * median(self.small[kind.delegated]), True
         if not kind.delegated:
             return 0.0, inf, False
         rates, size = self.rates, size_of(kind)
-        if kind.op in _PRODUCTS:
-            columns = _mnk(kind)[1]
+        if kind.op in PRODUCTS:
+            columns = mnk(kind)[1]
             rates, size = self.product_rates, size * max(columns, _TILE) // max(columns, 1)
         return 0.0, _UNLIKE * median(rates) * size if rates else inf, False
 
@@ -178,34 +178,34 @@ def _dtype(kind: StepChange) -> str:
 
 
 def _distance(kind: StepChange, other: StepChange) -> float:
-    if kind.op in _PRODUCTS:
-        return sum(abs(log((a or 1) / (b or 1))) for a, b in zip(_mnk(kind), _mnk(other), strict=True))
+    if kind.op in PRODUCTS:
+        return sum(abs(log((a or 1) / (b or 1))) for a, b in zip(mnk(kind), mnk(other), strict=True))
     return abs(log(max(size_of(kind), 1) / max(size_of(other), 1)))
 
 
-def _mnk(kind: StepChange) -> tuple[int, int, int]:
-    (_, source), (_, out) = (_parsed(texts[0]) if texts else ("", (1,)) for texts in (kind.inputs, kind.outputs))
-    inner = _parsed(kind.inputs[1])[1] if len(kind.inputs) > 1 else (1,)
+def mnk(kind: StepChange) -> tuple[int, int, int]:
+    (_, source), (_, out) = (parsed(texts[0]) if texts else ("", (1,)) for texts in (kind.inputs, kind.outputs))
+    inner = parsed(kind.inputs[1])[1] if len(kind.inputs) > 1 else (1,)
     k = source[-1] if kind.op in ("FullyConnected", "BatchMatrixMultiply") else prod(inner[1:])
     return prod(out[:-1]), out[-1] if out else 1, k
 
 
 def size_of(kind: StepChange) -> int:
     """Return bytes that are read and written, multiply-accumulates of a product."""
-    if kind.op in _PRODUCTS:
-        return prod(_mnk(kind))
-    return _bytes_of(kind)
+    if kind.op in PRODUCTS:
+        return prod(mnk(kind))
+    return bytes_of(kind)
 
 
-def _bytes_of(kind: StepChange) -> int:
+def bytes_of(kind: StepChange) -> int:
     return sum(_bytes(text) for text in (*kind.inputs, *kind.outputs))
 
 
 def _bytes(text: str) -> int:
-    dtype, shape = _parsed(text)
+    dtype, shape = parsed(text)
     return prod(shape) * BITS.get(dtype, 32) // 8
 
 
-def _parsed(text: str) -> tuple[str, tuple[int, ...]]:
+def parsed(text: str) -> tuple[str, tuple[int, ...]]:
     dtype, _, shape = text.removeprefix("=").partition(" ")
     return dtype, tuple(int(size) for size in shape.split("x")) if shape else ()

@@ -17,6 +17,7 @@ from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.check.verification import BUILDING
 from model_profiling.export.host import host_untouched
+from model_profiling.export.lower.auto_rewrites import quantized_and_settled
 from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lower.lowering import LoweredProgram
@@ -61,7 +62,8 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
             loaded = load_model(request.target or request.model, request.seed, request.options)
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
-        prepared, plain = _quantized(prepared, request, stages), prepared
+        plain = prepared
+        request, prepared = quantized_and_settled(prepared, request, stages)
         lowered, program, prepared = lower_prepared(prepared, request, stages)
         with stages.stage("look for transposes and copies"), _written(program) as paths:
             layout = _explained(paths, request.io_layout)

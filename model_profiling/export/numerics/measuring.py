@@ -1,6 +1,7 @@
 """Where a program loses accuracy: run it with taps on every layer, and compare each with eager PyTorch in fp32."""
 
 import os
+from dataclasses import replace
 
 import msgspec
 
@@ -39,6 +40,8 @@ def measure_numerics(
 
     `trial`: export what would be recommended, too, and see what it gives.
     """
+    # The rewrites have names now, if the export was to choose them.
+    request = replace(request, rewrites=tuple(made.record.request.rewrites))
     require_for_numerics(request)
     sides = sides_of(platform, request.dtype)
     inputs = sample_inputs(made.paths, made.record)

@@ -20,7 +20,7 @@ from model_profiling.export.rewrites.graph import replace_each
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import restored_state
-from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, StepChange
+from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice, StepChange
 from model_profiling.upstream.captured_graphs import OPERATORS
 from model_profiling.upstream.reliance import holds
 
@@ -45,6 +45,8 @@ class Prepared:
     # The weights before they were converted, if some layers keep them; and what the ranges of int8 were set by.
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     calibration: CalibrationRecord | None = None
+    # What `--rewrite auto` chose.
+    auto: list[RewriteChoice] = field(default_factory=list)
 
 
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:

@@ -9,7 +9,7 @@ import msgspec
 
 from model_profiling.base import dtypes, files
 from model_profiling.base.errors import InputError
-from model_profiling.base.rewrites import REWRITES
+from model_profiling.base.rewrites import REWRITE_CHOICES
 from model_profiling.pipeline.config import closest_key, explain_error, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
@@ -211,7 +211,7 @@ def _checked(found: SweepFile, where: str) -> SweepFile:
         return InputError(f"sweep file {where}: {sentence}", fix)
 
     _known("dtypes", found.dtypes, dtypes.NAMES, wrong)
-    _known("rewrites", [name for each in _rewrites(found) for name in each], tuple(sorted(REWRITES)), wrong)
+    _known("rewrites", [name for each in _rewrites(found) for name in each], REWRITE_CHOICES, wrong)
     for key, values in (
         ("dtypes", found.dtypes),
         ("threads", found.threads),
@@ -369,8 +369,8 @@ def json_schema() -> dict[str, Any]:
     schema = files.json_schema(SweepFile)
     properties = schema["$defs"]["SweepFile"]["properties"]
     properties["dtypes"]["items"] = {"enum": list(dtypes.NAMES)}
-    rewrite = {"enum": [*REWRITES]}
-    none = {"enum": [*REWRITES, NO_REWRITE]}
+    rewrite = {"enum": [*REWRITE_CHOICES]}
+    none = {"enum": [*REWRITE_CHOICES, NO_REWRITE]}
     properties["rewrites"]["items"] = {"anyOf": [none, {"type": "array", "items": rewrite}]}
     properties["$schema"] = {"type": "string"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sme2-kit sweep file", **schema}
