@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from model_profiling.fleet.sweep.result import SweepResult
     from model_profiling.pipeline.config_types import PageCache
     from model_profiling.platforms.base import Platform
-    from model_profiling.tune.tuning import TuneResult
+    from model_profiling.tune.tune_result import TuneResult
 
 __all__ = [
     "Compared",
@@ -448,13 +448,16 @@ def tune(
     force: bool = False,
     tokens: str | Path | None = None,
     worst_layers: int = 0,
+    min_sqnr_db: float | None = None,
     platform: str | Platform | None = None,
     lock: bool = True,
     on_progress: OnProgress | None = None,
     **options: Unpack[TuneKeywords],
 ) -> TuneResult:
-    """Try what the advice recommends, measured side by side and checked, and say which to keep: `result.winner`.
+    """Try what the advice recommends, measured side by side and checked until the best is known: `result.winner`, with
+    its .pte in `result.program` ('' and the baseline's if nothing is faster) and what each change gained in `steps`.
 
+    With `min_sqnr_db` every dtype is tried, and what is less accurate than that cannot win.
     Models and inputs are given as to `profile`; `dtype` is that of the baseline. Of a language model the weight formats
     are tried, each phase by itself (`format` of each variant); `tokens`, a .npy of int64 ids, adds their perplexity.
     With `worst_layers`, up to so many of the layers that `numerics` ranks worst are kept in fp32 instead: `pareto` of
@@ -478,7 +481,9 @@ def tune(
         make = exporting.maker(base, model, example_inputs, report, force)
         given = None if base.target else (model, example_inputs)
         tuner = Tuner(
-            TuneRequest(base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers),
+            TuneRequest(
+                base, threads, counts, force, None if tokens is None else Path(tokens), worst_layers, min_sqnr_db
+            ),
             opened,
             lambda request: make(request, f"export {request.outdir.name}"),
             report,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import count_flags, label_flags, platform_flags, version_flags
 from model_profiling.cli import export as export_command
+from model_profiling.cli import tune as tune_command
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.next_step import next_command
 from model_profiling.cli.notes import note, tell_outdated
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.api.measuring import RunRequest
     from model_profiling.base.on_progress import OnProgress
     from model_profiling.export.request import ExportResult
+    from model_profiling.tune.tune_result import TuneResult
 
 HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
 
@@ -34,6 +36,10 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     label_flags.prepare_parser(parser)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
+    parser.add_argument(
+        "--tune", action="store_true", help="then look for a faster program, as `tune` does, and keep it"
+    )
+    tune_command.add_min_sqnr(parser)
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument(
         "--json", action="store_true", help="print paths, export record, analysis and next command as JSON"
@@ -52,13 +58,17 @@ def run(args: argparse.Namespace) -> int:
         exported = None if target.endswith(".pte") else _export(args, report)
         pte = Path(target) if exported is None else exported.paths.pte
         measured = measure(_asked(args, pte, platform.folder), platform, report, note)
+        tuned = None
+        if args.tune and exported is not None:
+            home = (args.outdir or exported.paths.directory.parent) / "tune"
+            tuned = tune_command.tuned(args, home, platform, report)
     found = measured.run
     for remark in filter(None, (measured.remark, measured.reused)):
         note(remark)
     found.check_outputs()
     outdated = found.save()
     written = found.report(html=args.html)
-    _show(args, target, exported, found, written)
+    _show(args, target, exported, found, written, tuned)
     tell_outdated(outdated)
     found.check()
     return 0
@@ -80,7 +90,7 @@ def _checked(args: argparse.Namespace) -> str:
         if not files.is_file(path):
             raise InputError(f"input file {path} does not exist", "Correct --inputs, or leave it out.")
     if target.endswith(".pte"):
-        given = export_command.flags_given(args)
+        given = [*export_command.flags_given(args), *(["--tune"] if args.tune else [])]
         if given:
             raise InputError(
                 f"{target} is exported already: {', '.join(given)} cannot change it",
@@ -118,18 +128,24 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
 
 
 def _show(
-    args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
+    args: argparse.Namespace,
+    target: str,
+    exported: "ExportResult | None",
+    run: "Run",
+    written: list[Path],
+    tuned: "TuneResult | None",
 ) -> None:
     from model_profiling.base.installation import relative_to_here
     from model_profiling.report.terminal import run_text
 
-    following = _next(args, target, run, exported)
+    following = _next(args, target, run, exported) if tuned is None else tune_command.following(tuned)
     if args.json:
         data: dict[str, Any] = {
             "paths": {"pte": run.manifest.model.path, "run": str(run.path), "report": [str(path) for path in written]},
             "export": exported.record if exported else None,
             "summary": run.full_summary,
             "next": ["sme2-kit", *map(str, following)],
+            **({"tune": tuned} if tuned is not None else {}),
         }
         say_json(data)
         return
@@ -137,6 +153,8 @@ def _show(
         if exported is not None:
             tell("\n" + export_command.as_text(exported))
         run_text.show_run(run)
+    if tuned is not None:
+        tell("\n" + tune_command.as_text(tuned))
     for path in written:
         if path.suffix in (".md", ".html"):
             tell(f"  report:    {relative_to_here(path)}\n")

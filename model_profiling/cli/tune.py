@@ -2,16 +2,20 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import count_flags, platform_flags
 from model_profiling.cli.export import add_model, add_options, chosen_model, load_options, options_given
+from model_profiling.cli.next_step import next_command
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
-    from model_profiling.tune.tuning import TriedVariant, TuneResult
+    from model_profiling.analysis.timing.latency import Comparison
+    from model_profiling.base.on_progress import OnProgress
+    from model_profiling.platforms.base import Platform
+    from model_profiling.tune.tune_result import TriedVariant, TuneResult
 
 HELP = "measure the variants of a model that the advice recommends, interleaved, and rank them"
 
@@ -31,6 +35,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="instead of what the advice names: keep up to N of the layers that lose most accuracy in fp32",
     )
+    add_min_sqnr(parser)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     platform_flags.prepare_parser(parser)
     parser.add_argument(
@@ -38,40 +43,67 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    from model_profiling import api
+def add_min_sqnr(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--min-sqnr",
+        type=float,
+        metavar="DB",
+        help="try every data type, and keep none whose outputs have less signal to noise than this against eager "
+        "PyTorch in fp32 (default: only what is right for its data type)",
+    )
 
-    target, name = chosen_model(args)
-    options = load_options(args)
+
+def run(args: argparse.Namespace) -> int:
+    _, name = chosen_model(args)
     count_flags.counts(args)  # says which flag is wrong
     home = args.outdir or Path(f"out_{name}") / "tune"
     with platform_flags.chosen_platform(args) as platform, progress() as report:
-        result = api.tune(
-            target,
-            threads=args.threads or 1,
-            runs=args.runs,
-            launches=args.launches,
-            budget_s=args.budget,
-            out=home,
-            input_shapes=[str(spec) for spec in options.inputs],
-            settings=dict(options.settings),
-            checkpoint=options.checkpoint,
-            force=args.force,
-            tokens=args.tokens,
-            worst_layers=args.worst_layers,
-            platform=platform,
-            on_progress=report,
-            **options_given(args),
-        )
+        result = tuned(args, home, platform, report, tokens=args.tokens, worst_layers=args.worst_layers)
     if args.json:
         say_json(result)
     else:
         tell(as_text(result))
+        tell(next_command(*following(result)))
         if any(entry.pareto is not None for entry in result.tried):
             from model_profiling.tune.pareto_picture import write_picture
 
             tell(f"  picture:   {relative_to_here(write_picture(result, home))}\n")
     return 0
+
+
+def tuned(
+    args: argparse.Namespace, home: Path, platform: "Platform", report: "OnProgress", **more: Any
+) -> "TuneResult":
+    """Tune the model that the command line names, with its options."""
+    from model_profiling import api
+    from model_profiling.export.options import options_of
+
+    target, _ = chosen_model(args)
+    options, given = load_options(args), options_given(args)
+    threads = args.threads or 1
+    return api.tune(
+        target,
+        threads=threads if isinstance(threads, int) else threads[0],
+        runs=args.runs,
+        launches=args.launches,
+        budget_s=args.budget,
+        out=home,
+        input_shapes=[str(spec) for spec in options.inputs],
+        settings=dict(options.settings),
+        checkpoint=options.checkpoint,
+        force=args.force,
+        min_sqnr_db=args.min_sqnr,
+        platform=platform,
+        on_progress=report,
+        **more,
+        **{row.name: given[row.name] for row in options_of("tune") if row.name in given},
+    )
+
+
+def following(result: "TuneResult") -> list[object]:
+    """Return the next command: what was gained, measured once more; or where the time goes of what is there."""
+    program, base = (relative_to_here(Path(path)) for path in (result.program, result.baseline_program))
+    return ["compare", base, program] if result.winner else ["profile", program]
 
 
 def as_text(result: "TuneResult") -> str:
@@ -86,15 +118,32 @@ def as_text(result: "TuneResult") -> str:
     rows = [head, *(_row(entry, result.baseline) for entry in made)]
     lines = [f"{result.model} on {result.platform}, against {result.baseline}; fastest first", ""]
     lines += table(rows, words=1, left={2, 3, 4, 5})
-    lines += [f"  {entry.name}: could not be made: {entry.failure}" for entry in result.tried if entry not in made]
+    lines += [f"  {entry.name}: could not be made: {entry.failure}" for entry in result.tried if entry.failure]
+    lines += [f"  {entry.name}: the same program as {entry.same_as}" for entry in result.tried if entry.same_as]
     disturbed = [entry.name for entry in made if entry.comparison and entry.comparison.contended]
     if disturbed:
         lines += ["", f"  warning: the machine was busy while {', '.join(disturbed)} ran; measure again with --force"]
     winner = next((entry for entry in result.tried if entry.name == result.winner), None)
-    if winner is None:
-        return "\n".join([*lines, "", *(f"  {sentence}" for sentence in _undecided(result)), ""])
-    kept = [f"  keep {winner.name}:  {winner.command}", f"  program:  {result.program}"]
-    return "\n".join([*lines, "", *kept, ""])
+    kept = _undecided(result) if winner is None else [f"keep {winner.name}:  {winner.command}", *_gains(result, winner)]
+    program = f"program:   {relative_to_here(Path(result.program))}"
+    return "\n".join([*lines, "", *(f"  {sentence}" for sentence in [*kept, program]), ""])
+
+
+def _gains(result: "TuneResult", winner: "TriedVariant") -> list[str]:
+    """Say what the whole gained, what each change did, and what is as fast."""
+    from model_profiling.report import numbers
+
+    def gained(compared: "Comparison") -> str:
+        if compared.verdict == "no difference seen":
+            return "no difference seen"
+        return f"{numbers.bounded_speedup(compared.ratio, compared.low, compared.high)}"
+
+    assert winner.comparison is not None
+    said = [f"gained:    {gained(winner.comparison)} against {result.baseline}"]
+    said += [f"  {number}. {step.change}: {gained(step.comparison)}" for number, step in enumerate(result.steps, 1)]
+    if result.as_fast:
+        said.append(f"as fast:   {', '.join(result.as_fast)} (kept is the most accurate, or what changes least)")
+    return said
 
 
 def _undecided(result: "TuneResult") -> list[str]:
@@ -107,7 +156,9 @@ def _undecided(result: "TuneResult") -> list[str]:
         for entry in result.busy
         if entry.comparison is not None
     ]
-    said += [f"{entry.name} is faster, but its outputs do not agree with eager's" for entry in result.wrong]
+    floor = result.min_sqnr_db
+    why = "its outputs do not agree with eager's" if floor is None else f"less accurate than {floor:g} dB"
+    said += [f"{entry.name} is faster, but {why}" for entry in result.wrong]
     if not said:
         return ["no variant is faster (95 % interval) with matching outputs: keep the baseline"]
     return [*said, "keep the baseline until then" if result.busy else "keep the baseline"]

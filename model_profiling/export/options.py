@@ -120,9 +120,10 @@ class ExportOptions:
         tuple[str, ...],
         Option(
             REWRITE_HELP,
-            _LOWERING,
+            _ALL,
             REWRITE_CHOICES,
             flag="--rewrite",
+            helps={"tune": "also try this one, whatever the advice says"},
             recorded="request",
         ),
     ] = ()
@@ -217,12 +218,12 @@ class ModelKeywords(TypedDict, total=False):
 # A test holds these against the table.
 class TuneKeywords(ModelKeywords, total=False):
     dtype: str
+    rewrites: Sequence[str]
     calibration: str | Path | None
     seed: int
 
 
 class ProfileKeywords(TuneKeywords, total=False):
-    rewrites: Sequence[str]
     keep_fp32: Sequence[str]
     backend: str
     memory_format: str

@@ -28,7 +28,7 @@ from model_profiling.platforms.choosing import folder_of, named
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.kernel_view import Kernels
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY
-from model_profiling.tune.tuning import TuneResult
+from model_profiling.tune.tune_result import TuneResult
 
 _SHOWN = 10
 

@@ -29,7 +29,8 @@ from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportMeta
 from model_profiling.store.derived import DerivedIndex
 from model_profiling.store.run_directory import Manifest, Samples
-from model_profiling.tune.tuning import RESULT, TuneResult
+from model_profiling.tune.tune_result import TuneResult
+from model_profiling.tune.tuning import RESULT
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -6,7 +6,7 @@ from model_profiling.base import files
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
 from model_profiling.report.drawing.theme import BEFORE, LIGHT, Theme
 from model_profiling.report.drawing.vega import draw
-from model_profiling.tune.tuning import TuneResult
+from model_profiling.tune.tune_result import TuneResult
 
 _HEIGHT = 300
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.timing.latency import Comparison, compare
+from model_profiling.analysis.timing.latency import compare
 from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError
@@ -31,66 +31,24 @@ from model_profiling.platforms.base import Platform
 from model_profiling.report.files import artifact_files
 from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import experiment_file
+from model_profiling.tune.deciding import (
+    MOST_RIVALS,
+    MOST_ROUNDS,
+    TuneStep,
+    Turns,
+    appended,
+    ladder,
+    preferred,
+    rivals,
+    step_gains,
+)
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
+from model_profiling.tune.tune_result import TriedVariant, TuneResult, sqnr_of, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from model_profiling.tune.worst_layers import best_of_both, variants_of
 
 RESULT = "tune.json"
 Exporting = Callable[[ExportRequest], ExportResult]
-
-
-class TriedVariant(msgspec.Struct, frozen=True):
-    """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not.
-
-    `dtype` to `delegation` are what the export was asked for.
-    """
-
-    name: str
-    reason: str
-    command: str
-    median_ms: float | None = None
-    comparison: Comparison | None = None
-    agreement: Agreement | None = None
-    failure: str = ""
-    dtype: str = ""
-    memory_format: str = ""
-    rewrites: list[str] = []
-    delegation: str = ""
-    io_layout: str = ""
-    # Of a language model; `comparison` and `agreement` are then those of its last phase, decode.
-    format: FormatResult | None = None
-    # Layers that stay in fp32; and, where that is tried, whether no other variant is both faster and more accurate.
-    keep_fp32: list[str] = []
-    pareto: bool | None = None
-
-
-class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
-    """All that was tried, fastest first, and which of it to keep: the fastest whose whole interval is faster and whose
-    outputs agree."""
-
-    model: str
-    baseline: str
-    platform: str
-    tried: list[TriedVariant]
-    winner: str = ""
-    schema: int = 1
-    # The winner's .pte; '' if nothing won.
-    program: str = ""
-
-    @property
-    def busy(self) -> list[TriedVariant]:
-        """What looks faster and may only have been disturbed less than the baseline."""
-        return [entry for entry in self._faster if entry.comparison is not None and entry.comparison.contended]
-
-    @property
-    def wrong(self) -> list[TriedVariant]:
-        """What is faster and does not agree."""
-        return [entry for entry in self._faster if entry not in self.busy and not won(entry)]
-
-    @property
-    def _faster(self) -> list[TriedVariant]:
-        compared = [entry for entry in self.tried if entry.comparison is not None]
-        return [entry for entry in compared if entry.comparison is not None and entry.comparison.verdict == "faster"]
 
 
 @dataclass(frozen=True)
@@ -103,6 +61,8 @@ class TuneRequest:
     text: Path | None = None
     # Instead of what the advice names: keep up to so many of the layers that lose most in fp32.
     worst_layers: int = 0
+    # Every dtype is tried, and what has less than this signal to noise against eager PyTorch in fp32 cannot win.
+    min_sqnr_db: float | None = None
 
 
 class Tuner:
@@ -127,6 +87,9 @@ class Tuner:
         self._home = request.base.outdir
         self._made: dict[str, ExportResult] = {}
         self._failures: dict[str, str] = {}
+        # The first variant with each program, and others that have the same.
+        self._first: dict[str, str] = {}
+        self._same: dict[str, str] = {}
 
     def run(self) -> TuneResult:
         """Run two rounds: single changes, then what won together. Exports and finished rounds are taken from disk."""
@@ -138,16 +101,39 @@ class Tuner:
             if self._request.worst_layers:
                 return self._worst_layers(base)
             analysis = self._profile(base)
-            variants = first_round(base, analysis.advice, analysis.breakdown, set(self._platform.probe().features))
-            tried = self._round(1, base, variants)
-            faster = [v for v in variants if won(tried.get(v.name))]
+            features, floor = set(self._platform.probe().features), self._request.min_sqnr_db
+            variants = first_round(base, analysis.advice, analysis.breakdown, features, floor is not None)
+            asked = [replace(base, rewrites=(name,), reason="asked for") for name in self._request.base.rewrites]
+            variants += [each for each in asked if each.name not in {variant.name for variant in variants}]
+            turns = self._round(1, base, variants)
+            tried = self._all_tried(base, variants, turns)
+            faster = [v for v in variants if self._won(tried.get(v.name))]
             faster.sort(key=lambda v: tried[v.name].median_ms or 0.0)
             combined = second_round(base, faster, self._matched())
             if combined:
                 # All of them again, so that every row of the table was measured side by side.
                 variants = [*variants, *combined]
-                tried = self._round(2, base, variants)
-            return self._finished(base, variants, [*tried.values()])
+                turns = self._round(2, base, variants)
+            return self._decided(base, variants, turns)
+
+    def _decided(self, base: TuneVariant, variants: list[TuneVariant], turns: Turns) -> TuneResult:
+        """Measure the best ones again until they can be told apart, beside what lies between them and the baseline."""
+        known = {variant.name: variant for variant in [base, *variants]}
+        for number in range(3, 4 + MOST_ROUNDS):
+            tried = self._all_tried(base, known.values(), turns)
+            winners = sorted((n for n, e in tried.items() if self._won(e)), key=lambda n: tried[n].median_ms or 0.0)
+            if not winners:
+                return self._finished(base, known.values(), tried)
+            equal = rivals(turns, winners[0], winners)[:MOST_RIVALS]
+            best = preferred([winners[0], *equal], {name: sqnr_of(entry) for name, entry in tried.items()}, known)
+            between = {each.name: each for each in ladder(base, known[best]) if each.name not in self._failures}
+            if number == 3 + MOST_ROUNDS or not (equal or set(between) - set(turns)):
+                break
+            known = between | known
+            again = {name: known[name] for name in (winners[0], *equal, *between)}
+            turns = appended(turns, self._round(number, base, [*again.values()]))
+        as_fast = [name for name in (winners[0], *equal) if name != best]
+        return self._finished(base, known.values(), tried, best, step_gains(base, known[best], turns), as_fast)
 
     def _worst_layers(self, base: TuneVariant) -> TuneResult:
         """Keep ever more of the layers that lose most in fp32, each measured beside the baseline."""
@@ -155,10 +141,10 @@ class Tuner:
         made = self._made[base.name]
         found = self._numerics(self._asking(base), made)
         variants = variants_of(base, found, self._request.worst_layers)
-        tried = [*self._round(1, base, variants).values()]
-        best = best_of_both([(entry.name, entry.median_ms, _sqnr(entry)) for entry in tried])
+        tried = [*self._all_tried(base, variants, self._round(1, base, variants)).values()]
+        best = best_of_both([(entry.name, entry.median_ms, sqnr_of(entry)) for entry in tried])
         tried = [msgspec.structs.replace(entry, pareto=entry.name in best) for entry in tried]
-        return self._finished(base, variants, tried)
+        return self._finished(base, variants, {entry.name: entry for entry in tried})
 
     def _formats(self, base: TuneVariant) -> TuneResult:
         """Measure every weight format of a language model, each against the baseline in every phase."""
@@ -174,9 +160,11 @@ class Tuner:
             lambda programs, maker: round_key(programs, maker, request.threads, request.counts),
             request.force,
         )
-        tried = [
-            self._tried_format(variant, found[variant.name]) for variant in [base, *others] if variant.name in found
-        ]
+        tried = {
+            variant.name: self._tried_format(variant, found[variant.name])
+            for variant in [base, *others]
+            if variant.name in found
+        }
         return self._finished(base, others, tried)
 
     def _tried_format(self, variant: TuneVariant, found: FormatResult) -> TriedVariant:
@@ -196,7 +184,10 @@ class Tuner:
         if variant.name in self._made or variant.name in self._failures:
             return
         try:
-            self._made[variant.name] = self._exporting(self._asking(variant))
+            made = self._made[variant.name] = self._exporting(self._asking(variant))
+            digest = program_sha256(made.paths.pte)
+            if (first := self._first.setdefault(digest, variant.name)) != variant.name:
+                self._same[variant.name] = first
         except KitError as error:
             if must:
                 raise
@@ -231,13 +222,20 @@ class Tuner:
         artifact_files.save(run)
         return run.summary.experiments[name]
 
-    def _round(self, number: int, base: TuneVariant, variants: list[TuneVariant]) -> dict[str, TriedVariant]:
-        """Export what is missing, measure it all side by side unless exactly that was measured before, and compare."""
+    def _round(self, number: int, base: TuneVariant, variants: list[TuneVariant]) -> Turns:
+        """Export what is missing, and measure it all side by side unless exactly that was measured before."""
         for variant in variants:
             self._export(variant)
-        usable = [variant for variant in [base, *variants] if variant.name in self._made]
-        turns = self._round_turns(number, [variant.name for variant in usable])
-        return {variant.name: self._tried(variant, base, turns) for variant in usable}
+        usable = [variant.name for variant in [base, *variants] if variant.name in self._made]
+        return self._round_turns(number, [*dict.fromkeys(name for name in usable if name not in self._same)]).turns
+
+    def _all_tried(self, base: TuneVariant, variants: Iterable[TuneVariant], turns: Turns) -> dict[str, TriedVariant]:
+        """Return what is known of all variants that were measured."""
+        measured = {each.name: each for each in [base, *variants] if each.name in turns}
+        return {name: self._tried(variant, base, turns) for name, variant in measured.items()}
+
+    def _won(self, entry: TriedVariant | None) -> bool:
+        return won(entry, self._request.min_sqnr_db)
 
     def _round_turns(self, number: int, names: list[str]) -> RoundTurns:
         """Return the round's measurements: those on disk if they are of exactly these programs, else new ones."""
@@ -253,7 +251,7 @@ class Tuner:
         files.write_json(path, turns)
         return turns
 
-    def _tried(self, variant: TuneVariant, base: TuneVariant, taken: RoundTurns) -> TriedVariant:
+    def _tried(self, variant: TuneVariant, base: TuneVariant, taken: Turns) -> TriedVariant:
         record, reference = self._made[variant.name].record, self._made[base.name]
         home, stem = self._home / "measured" / variant.name, self._made[variant.name].paths.stem
         ours = read_outputs(
@@ -266,29 +264,50 @@ class Tuner:
             if ours and theirs
             else None
         )
-        turns = taken.turns[variant.name]
+        turns = taken[variant.name]
         same = variant.name == base.name
         return TriedVariant(
             variant.name,
             variant.reason,
             self._typed(self._asking(variant)),
             float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6,
-            None if same else compare((base.name, taken.turns[base.name]), (variant.name, turns), paired=True),
+            None if same else compare((base.name, taken[base.name]), (variant.name, turns), paired=True),
             agreement,
             **_asked(variant),
         )
 
-    def _finished(self, base: TuneVariant, variants: list[TuneVariant], tried: list[TriedVariant]) -> TuneResult:
+    def _finished(
+        self,
+        base: TuneVariant,
+        variants: Iterable[TuneVariant],
+        tried: Mapping[str, TriedVariant],
+        winner: str | None = None,
+        steps: Sequence[TuneStep] = (),
+        as_fast: Sequence[str] = (),
+    ) -> TuneResult:
         """Return what was tried, and what could not be, by rank; it is written down as well."""
+        left: dict[str, dict[str, Any]] = {name: {"failure": why} for name, why in self._failures.items()}
+        left |= {name: {"same_as": other} for name, other in self._same.items()}
         failed = [
-            TriedVariant(v.name, v.reason, self._typed(self._asking(v)), failure=self._failures[v.name], **_asked(v))
-            for v in [base, *variants]
-            if v.name in self._failures
+            TriedVariant(v.name, v.reason, self._typed(self._asking(v)), **left[v.name], **_asked(v))
+            for v in variants
+            if v.name in left
         ]
-        ranked = sorted([*tried, *failed], key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
-        winner = next((entry.name for entry in ranked if won(entry)), "")
-        program = str(self._made[winner].paths.pte) if winner else ""
-        result = TuneResult(self._request.base.model, base.name, self._platform.name, ranked, winner, program=program)
+        ranked = sorted([*tried.values(), *failed], key=lambda entry: (entry.median_ms is None, entry.median_ms or 0.0))
+        if winner is None:
+            winner = next((entry.name for entry in ranked if self._won(entry)), "")
+        result = TuneResult(
+            self._request.base.model,
+            base.name,
+            self._platform.name,
+            ranked,
+            winner,
+            program=str(self._made[winner or base.name].paths.pte),
+            baseline_program=str(self._made[base.name].paths.pte),
+            steps=list(steps),
+            as_fast=list(as_fast),
+            min_sqnr_db=self._request.min_sqnr_db,
+        )
         files.write_json(self._home / RESULT, result)
         return result
 
@@ -306,19 +325,5 @@ def _asked(variant: TuneVariant) -> dict[str, Any]:
     return {row.name: row.plain(getattr(variant, row.name)) for row in OPTIONS if hasattr(variant, row.name)}
 
 
-def _sqnr(entry: TriedVariant) -> float | None:
-    """Return signal to noise of a variant; infinite if it is exact."""
-    if entry.agreement is None:
-        return None
-    return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
-
-
 def _program(made: ExportResult) -> MeasuredProgram:
     return MeasuredProgram(made.paths.pte, made.paths.stem, sample_inputs(made.paths, made.record))
-
-
-def won(entry: TriedVariant | None) -> bool:
-    """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype."""
-    if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
-        return False
-    return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

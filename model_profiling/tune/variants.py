@@ -6,11 +6,14 @@ from typing import Any
 from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Finding
 from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.base.dtypes import EXPORTED, dtype_of
+from model_profiling.base.dtypes import EXPORTED, FP32, dtype_of
+from model_profiling.base.rewrites import AUTO
 from model_profiling.export.options import OPTIONS
 
 # Findings of layout changes that another layout of the input may make needless, and of those at the program's border.
 _LAYOUT = (FindingKind.LAYOUT_CHANGES, FindingKind.UNDONE_TRANSPOSES)
+# CONV and GEMM are worth another dtype from this share on.
+_MUCH = 0.25
 _IO_LAYOUT = (FindingKind.INPUT_LAYOUT, FindingKind.OUTPUT_LAYOUT)
 
 
@@ -43,23 +46,19 @@ class TuneVariant:
 
 
 def first_round(
-    base: TuneVariant, findings: list[Finding], breakdown: Breakdown, features: set[str]
+    base: TuneVariant, findings: list[Finding], breakdown: Breakdown, features: set[str], any_dtype: bool = False
 ) -> list[TuneVariant]:
     """Return variants of one change each, for what the advice and the breakdown name; of rewrites, those that match.
 
-    `features` are those of the CPU.
+    `features` are those of the CPU. `any_dtype`: dtypes other than the baseline's are welcome, too, whatever it is.
     """
-    conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
-    found: list[TuneVariant] = []
-    if not dtype_of(base.dtype).converts and conv + gemm > 0.25:
-        reasons = {"products": f"CONV and GEMM take {conv + gemm:.0%} in fp32"}
-        reasons |= {"linear": f"GEMM takes {gemm:.0%}"} if gemm > conv else {}
-        worth = [row for row in EXPORTED if row.tuned in reasons and (not row.wants or row.wants & features)]
-        found += [replace(base, dtype=row.name, reason=reasons[row.tuned]) for row in worth]
+    found = _other_dtypes(base, breakdown, features, any_dtype)
     rewrites: dict[str, str] = {}
     for finding in findings:
         if finding.rewrite:
             rewrites.setdefault(finding.rewrite, finding.title)
+    if rewrites:
+        rewrites[AUTO] = "every rewrite that is not predicted to cost time"
     found += [replace(base, rewrites=(name,), reason=rewrites[name]) for name in sorted(rewrites)]
     if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))
@@ -71,20 +70,38 @@ def first_round(
     return found
 
 
+def _other_dtypes(base: TuneVariant, breakdown: Breakdown, features: set[str], any_dtype: bool) -> list[TuneVariant]:
+    conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
+    converts = dtype_of(base.dtype).converts
+    exact = [replace(base, dtype=FP32, reason="more accurate, and faster where the CPU lacks the dtype")]
+    if not any_dtype and (converts or conv + gemm <= _MUCH):
+        return exact if converts else []
+    reasons = {"products": f"CONV and GEMM take {conv + gemm:.0%} in {base.dtype}"}
+    reasons |= {"linear": f"GEMM takes {gemm:.0%}"} if gemm > conv or any_dtype else {}
+    worth = [row for row in EXPORTED if row.tuned in reasons and (not row.wants or row.wants & features)]
+    others = [replace(base, dtype=row.name, reason=reasons[row.tuned]) for row in worth if row.name != base.dtype]
+    return [*(exact if converts else []), *others]
+
+
 def second_round(base: TuneVariant, winners: list[TuneVariant], matched: dict[str, set[str]]) -> list[TuneVariant]:
     """Put together what won alone: the best dtype with every other change that won, if that is something new.
 
-    `matched` are the rewrites that find something in the graph of each dtype.
+    `matched` are the rewrites that find something in the graph of each dtype. In another dtype than the baseline's
+    other rewrites may be worth it.
     """
     dtypes = [variant.dtype for variant in winners if variant.dtype != base.dtype]
     others = [variant for variant in winners if variant.dtype == base.dtype]
     layout = next((v.memory_format for v in others if v.memory_format != base.memory_format), base.memory_format)
     border = next((v.io_layout for v in others if v.io_layout != base.io_layout), base.io_layout)
-    won = sorted({name for variant in others for name in variant.rewrites})
-    found = []
+    won = sorted({name for variant in others for name in variant.rewrites if name != AUTO})
+    found: dict[str, TuneVariant] = {}
     for dtype in dtypes[:2] or [base.dtype]:
-        rewrites = tuple(name for name in won if name in matched.get(dtype, won))
-        combined = TuneVariant(dtype, layout, rewrites, reason="faster variants, combined", io_layout=border)
-        if combined.name not in {variant.name for variant in [base, *winners]}:
-            found.append(combined)
-    return found
+        known = matched.get(dtype, set(won))
+        sets = [tuple(name for name in won if name in known)]
+        if known and (dtype != base.dtype or any(AUTO in variant.rewrites for variant in others)):
+            sets.append((AUTO,))
+        for rewrites in sets:
+            combined = TuneVariant(dtype, layout, rewrites, reason="faster variants, combined", io_layout=border)
+            found.setdefault(combined.name, combined)
+    tried = {variant.name for variant in [base, *winners]}
+    return [variant for name, variant in found.items() if name not in tried]

@@ -10,7 +10,7 @@ from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.cli.main import COMMANDS, GROUPS, main, make_parser
 from model_profiling.cli.tune import as_text
-from model_profiling.tune.tuning import TriedVariant, TuneResult
+from model_profiling.tune.tune_result import TriedVariant, TuneResult
 
 pytestmark = pytest.mark.fast
 

@@ -25,7 +25,7 @@ from model_profiling.store.artifacts import (
     SequenceRecord,
 )
 from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
-from model_profiling.tune.tuning import TriedVariant, TuneResult
+from model_profiling.tune.tune_result import TriedVariant, TuneResult
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
 
 

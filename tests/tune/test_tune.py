@@ -14,7 +14,7 @@ from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.profile import RUNTIME
-from model_profiling.tune.tuning import TriedVariant, won
+from model_profiling.tune.tune_result import TriedVariant, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from tests.conftest import kit, tune_home
 from tests.helpers.contract_check import check_printed

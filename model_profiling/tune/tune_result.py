@@ -1,0 +1,88 @@
+"""What `tune` tried, what came of it, and what of it is kept."""
+
+import msgspec
+
+from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.tune.deciding import TuneStep
+from model_profiling.tune.formats import FormatResult
+
+
+class TriedVariant(msgspec.Struct, frozen=True):
+    """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not.
+
+    `dtype` to `delegation` are what the export was asked for.
+    """
+
+    name: str
+    reason: str
+    command: str
+    median_ms: float | None = None
+    comparison: Comparison | None = None
+    agreement: Agreement | None = None
+    failure: str = ""
+    dtype: str = ""
+    memory_format: str = ""
+    rewrites: list[str] = []
+    delegation: str = ""
+    io_layout: str = ""
+    # Of a language model; `comparison` and `agreement` are then those of its last phase, decode.
+    format: FormatResult | None = None
+    # Layers that stay in fp32; and, where that is tried, whether no other variant is both faster and more accurate.
+    keep_fp32: list[str] = []
+    # The variant that has the very same program, and was measured instead.
+    same_as: str = ""
+    pareto: bool | None = None
+
+
+class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
+    """All that was tried, fastest first, and which of it to keep: the fastest whose whole interval is faster and whose
+    outputs agree."""
+
+    model: str
+    baseline: str
+    platform: str
+    tried: list[TriedVariant]
+    winner: str = ""
+    schema: int = 1
+    # The .pte to keep, which is the winner's or the baseline's, and the baseline's; '' if an earlier kit tuned.
+    program: str = ""
+    baseline_program: str = ""
+    # What each change of the winner gained beside those before it, if it has several.
+    steps: list[TuneStep] = []
+    # What won as well and cannot be told from the winner by its time.
+    as_fast: list[str] = []
+    # The accuracy that was asked for, if it was.
+    min_sqnr_db: float | None = None
+
+    @property
+    def busy(self) -> list[TriedVariant]:
+        """What looks faster and may only have been disturbed less than the baseline."""
+        return [entry for entry in self._faster if entry.comparison is not None and entry.comparison.contended]
+
+    @property
+    def wrong(self) -> list[TriedVariant]:
+        """What is faster and does not agree."""
+        return [entry for entry in self._faster if entry not in self.busy and not won(entry, self.min_sqnr_db)]
+
+    @property
+    def _faster(self) -> list[TriedVariant]:
+        compared = [entry for entry in self.tried if entry.comparison is not None]
+        return [entry for entry in compared if entry.comparison is not None and entry.comparison.verdict == "faster"]
+
+
+def sqnr_of(entry: TriedVariant) -> float | None:
+    """Return signal to noise of a variant; infinite if it is exact."""
+    if entry.agreement is None:
+        return None
+    return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
+
+
+def won(entry: TriedVariant | None, min_sqnr_db: float | None = None) -> bool:
+    """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype; or, if
+    an accuracy is asked for, with that."""
+    if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
+        return False
+    if min_sqnr_db is not None:
+        return (sqnr_of(entry) or 0.0) >= min_sqnr_db
+    return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)
