@@ -187,10 +187,11 @@ def _verified(
             outcome = execute_program(staged, record, stages.announce)
             if outcome.verification.verdict == "differs" and (why := not_comparable(load())):
                 outcome = uncompared(outcome, why)
-            if any(choice.applied for choice in record.auto) and (why := _wrong(outcome)):
-                raise _WrongWithRewritesError(why, record.auto)
-            if outcome.failure is not None:
+            chosen = any(choice.applied for choice in record.auto)
+            if outcome.failure is not None and not chosen:
                 raise does_not_run(request, load, outcome.failure, staged, record, nodes, stages)
+        if chosen and (why := _wrong(outcome)):
+            raise _WrongWithRewritesError(why, record.auto)
     return msgspec.structs.replace(
         record,
         verification=outcome.verification,

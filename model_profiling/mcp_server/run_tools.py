@@ -236,6 +236,10 @@ class RunTools:
                 ge=0,
             ),
         ] = 0,
+        min_sqnr: Annotated[
+            float | None,
+            Field(description="Try every data type, and keep none whose outputs have less signal to noise (in dB)."),
+        ] = None,
         force: Annotated[bool, Field(description="Export and measure again what exists already.")] = False,
         outdir: Annotated[
             str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
@@ -245,11 +249,11 @@ class RunTools:
     ) -> TuneResult:
         """Export the variants of a model that the advice recommends (data types, rewrites, layouts), measure them
         interleaved, and rank them. This takes minutes. The winner is faster with its whole 95 % interval, and its
-        outputs match; it is empty if no variant is. To keep a variant, give its dtype, memory_format, io_layout,
-        rewrites and delegation to `export`."""
+        outputs match; it is empty if no variant is. `program` is the .pte to keep, `steps` say what each change gained.
+        To make a variant elsewhere, give its dtype, memory_format, io_layout, rewrites and delegation to `export`."""
         words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
-        words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
+        words += [*flags(worst_layers=worst_layers or None, min_sqnr=min_sqnr), *machine_words(machine)]
         place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
         return ended.read(TuneResult)

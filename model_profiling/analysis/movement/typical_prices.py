@@ -21,23 +21,30 @@ from model_profiling.formats.graph_terms import base_name
 from model_profiling.formats.pte.dataflow import DataFlow
 from model_profiling.store.artifacts import StepChange
 
-# Nanoseconds for each byte that is read or written: of nodes of XNNPACK, and of ExecuTorch's own operators.
+# Nanoseconds for each byte that is read or written, by nodes of XNNPACK and by ExecuTorch's own operators: those that
+# only move values, and those that compute, which take longer by this factor where they convert each value of fp16.
 _NODES = {
-    **{"Add": 0.03, "Copy": 0.03, "StaticTranspose": 0.05, "StaticMean": 0.05, "Div": 0.05, "Hardswish": 0.03},
-    **{"Sigmoid": 0.06, "Tanh": 0.06, "Gelu": 0.06, "Exp": 0.06, "Softmax": 0.13, "SquareRoot": 0.05, "Rsqrt": 0.05},
+    **{"Add": 0.03, "Copy": 0.03, "StaticTranspose": 0.05, "Hardswish": 0.03, "AvgPooling2d": 0.03, "LeakyReLU": 0.04},
+    **{"Sigmoid": 0.06, "Tanh": 0.06, "Gelu": 0.06, "Exp": 0.06, "Softmax": 0.15, "StaticResizeBilinear2D": 0.15},
 }
-_PORTABLE = {
-    **dict.fromkeys(("expand_copy", "repeat", "select_copy", "slice_copy", "cat", "permute_copy", "clone"), 0.15),
-    **dict.fromkeys(("split_copy", "split_with_sizes_copy", "unbind_copy", "squeeze_copy", "unsqueeze_copy"), 0.05),
-    **dict.fromkeys(("view_copy", "_clone_dim_order"), 0.05),
-    **dict.fromkeys(("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"), 0.33),
-    **dict.fromkeys(("add", "sub", "mul", "div", "_to_dim_order_copy", "_to_copy"), 0.3),
+_MOVING = {
+    **dict.fromkeys(("expand_copy", "repeat", "cat", "permute_copy", "clone", "index", "index_select"), 0.15),
+    **dict.fromkeys(("split_copy", "split_with_sizes_copy", "unbind_copy", "select_copy", "slice_copy"), 0.04),
+    **dict.fromkeys(("squeeze_copy", "unsqueeze_copy", "view_copy", "full", "full_like", "embedding"), 0.04),
+    **dict.fromkeys(("_to_dim_order_copy", "_to_copy"), 0.9),
 }
+_COMPUTING = {
+    **dict.fromkeys(("native_layer_norm", "native_group_norm", "_native_batch_norm_legit"), 0.32),
+    **dict.fromkeys(("add", "sub", "mul", "div"), 0.1),
+    **dict.fromkeys(("mean", "sum", "amax"), 0.6),
+    **{"_softmax": 3.0, "elu": 2.6, "avg_pool2d": 18.0, "_adaptive_avg_pool2d": 2.0, "upsample_nearest2d": 1.0},
+}
+_HALF = 3.0
 _OTHER = {True: 0.05, False: 0.8}
 # Of each operator, whatever its size; of ExecuTorch's calls; and of a multiply-accumulate. A product with fewer columns
 # than a tile has takes as long as with a tile full.
 _EACH_NS = {True: 300.0, False: 500.0}
-_CALL_NS = {CALLS[False]: 600.0, CALLS[True]: 6000.0}
+_CALL_NS = {CALLS[False]: 600.0, CALLS[True]: 8000.0}
 _PRODUCT_NS, _DEPTHWISE_NS, _PORTABLE_PRODUCT_NS, _TILE = 0.04, 0.1, 0.6, 8
 _PORTABLE_PRODUCTS = ("bmm", "mm", "addmm", "convolution", "linear")
 
@@ -60,6 +67,14 @@ def _price(kind: StepChange) -> float:
     name = base_name(kind.op)
     if not kind.delegated and name in _PORTABLE_PRODUCTS:
         return _EACH_NS[False] + _PORTABLE_PRODUCT_NS * prod(mnk(kind))
-    rates = _NODES if kind.delegated else _PORTABLE
-    rate = rates.get(ALIKE.get(kind.op, kind.op) if kind.delegated else name, _OTHER[kind.delegated])
-    return _EACH_NS[kind.delegated] + rate * bytes_of(kind)
+    return _EACH_NS[kind.delegated] + _rate(kind, name) * bytes_of(kind)
+
+
+def _rate(kind: StepChange, name: str) -> float:
+    """Return what a byte takes."""
+    if kind.delegated:
+        return _NODES.get(ALIKE.get(kind.op, kind.op), _OTHER[True])
+    if name in _MOVING:
+        return _MOVING[name]
+    half = any(tensor.startswith("fp16 ") for tensor in (*kind.inputs, *kind.outputs))
+    return _COMPUTING.get(name, _OTHER[False]) * (_HALF if half else 1.0)
