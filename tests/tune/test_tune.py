@@ -47,10 +47,14 @@ def test_the_profile_decides_what_is_tried() -> None:
         assert names(first_round(BASE, border, breakdown(), FP16)) == ["fp32+io-layout"]
     # Of rewrites, those that the export saw to find something.
     outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
-    assert names(first_round(BASE, outside, breakdown(), FP16)) == ["fp32+keepdim", "fp32+silu"]
+    assert names(first_round(BASE, outside, breakdown(), FP16)) == ["fp32+auto", "fp32+keepdim", "fp32+silu"]
     needless = [found("needless layout changes", "layout"), found("output layout")]
-    assert names(first_round(BASE, needless, breakdown(), FP16)) == ["fp32+layout", "fp32+io-layout"]
-    assert names(first_round(TuneVariant("int8"), [], breakdown(CONV=0.9), FP16)) == []
+    assert names(first_round(BASE, needless, breakdown(), FP16)) == ["fp32+auto", "fp32+layout", "fp32+io-layout"]
+    # fp32 loses nothing, and is faster where the CPU has no such arithmetic; others need an accuracy to keep.
+    assert names(first_round(TuneVariant("int8"), [], breakdown(CONV=0.9), FP16)) == ["fp32"]
+    assert names(first_round(TuneVariant("fp16"), [], breakdown(), FP16, any_dtype=True)) == [
+        *("fp32", "int8", "int8-dynamic", "int4")
+    ]
 
 
 def test_what_won_alone_is_tried_together() -> None:
@@ -60,14 +64,20 @@ def test_what_won_alone_is_tried_together() -> None:
         TuneVariant("fp32", rewrites=("keepdim",)),
     )
     both = {"fp32": {"keepdim"}, "fp16": {"keepdim"}}
-    assert names(second_round(BASE, [fp16, layout, mean], both)) == ["fp16+channels_last+keepdim"]
+    assert names(second_round(BASE, [fp16, layout, mean], both)) == [
+        *("fp16+channels_last+keepdim", "fp16+channels_last+auto")
+    ]
     assert names(second_round(BASE, [layout, mean], both)) == ["fp32+channels_last+keepdim"]
     border = TuneVariant("fp32", io_layout="channels_last")
-    assert names(second_round(BASE, [fp16, border, mean], both)) == ["fp16+io-layout+keepdim"]
+    assert names(second_round(BASE, [fp16, border, mean], both)) == ["fp16+io-layout+keepdim", "fp16+io-layout+auto"]
     kept = TuneVariant("fp32", rewrites=("layout",))
     matched = {"fp32": {"layout", "keepdim"}, "fp16": {"layout", "keepdim"}}
     assert names(second_round(BASE, [kept, border, mean], matched)) == ["fp32+io-layout+keepdim+layout"]
-    assert names(second_round(BASE, [fp16], both)) == [] == names(second_round(BASE, [], both))
+    # In another dtype other rewrites may pay, and what was chosen for all of it goes with what else won.
+    assert names(second_round(BASE, [fp16], both)) == ["fp16+auto"]
+    assert names(second_round(BASE, [fp16], {"fp16": set()})) == [] == names(second_round(BASE, [], both))
+    auto = TuneVariant("fp32", rewrites=("auto",))
+    assert names(second_round(BASE, [auto, border], both)) == ["fp32+io-layout+auto"]
 
 
 def test_a_rewrite_is_not_tried_in_a_dtype_where_it_finds_nothing() -> None:
