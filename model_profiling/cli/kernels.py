@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.cli import platform_flags, version_flags
+from model_profiling.cli import platform_flags, shared_flags, version_flags
 from model_profiling.cli.answer import answer
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.notes import note, tell_outdated
@@ -15,9 +15,7 @@ HELP = "show which SME2 kernels a model uses, operator by operator, without SME2
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.pte", nargs="?", help="the model")
-    parser.add_argument(
-        "--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator, or <platform>_kernels"
-    )
+    shared_flags.add_out(parser, "default: out_<model>/runs/emulator, or <platform>_kernels")
     parser.add_argument(
         "--level",
         action="append",
@@ -76,7 +74,7 @@ def _show(args: argparse.Namespace) -> int:
     from model_profiling.report.terminal import run_text
 
     with platform_flags.chosen_platform(args, args.model) as platform, progress() as report:
-        asked = kernels_request(args.model, platform, args.level, args.output_root, command_line(args))
+        asked = kernels_request(args.model, platform, args.level, args.out, command_line(args))
         measured = measure(asked, platform, report, note)
     found = measured.run
     tell_outdated(found.save())

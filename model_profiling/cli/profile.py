@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import count_flags, label_flags, platform_flags, version_flags
+from model_profiling.cli import count_flags, label_flags, platform_flags, shared_flags, version_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.next_step import next_command
@@ -22,17 +22,19 @@ HELP = "export a model, run it with acceleration on and off, and write a report:
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or a .pte")
+    what = "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or a .pte"
+    export_command.add_model(parser, what, files=True)
     export_command.add_options(parser, "profile")
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="place of all results (default: out_<model>)")
+    shared_flags.add_out(parser, "place of all results (default: out_<model>)")
     platform_flags.prepare_parser(parser)
     count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
     version_flags.prepare_parser(parser, "several, as in 1.5.0,1.5.1, take turns and are compared")
-    parser.add_argument(
-        "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
-    )
     label_flags.prepare_parser(parser)
+    text = (
+        "instead of MODEL: toy_cnn, with a check of the set-up and of the results; takes only --dtype, --out, --label"
+    )
+    parser.add_argument("--demo", action="store_true", help=text)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument(
@@ -45,6 +47,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.measuring import measure
 
+    if args.demo:
+        return _demo(args)
     target = _checked(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         for choice in version_flags.choices(args):
@@ -64,6 +68,20 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _demo(args: argparse.Namespace) -> int:
+    from model_profiling.base.errors import InputError
+    from model_profiling.cli.demo import run_demo
+    from model_profiling.cli.main import make_parser
+
+    usual = vars(make_parser(["profile"]).parse_args(["profile"]))
+    taken = ("demo", "dtype", "out", "label", "words", "debug")
+    wrong = [name for name, value in vars(args).items() if name not in taken and value != usual.get(name)]
+    if wrong:
+        said = "MODEL" if wrong[0] == "target" else f"--{wrong[0].replace('_', '-')}"
+        raise InputError(f"--demo takes no {said}", "Leave it out, or leave out --demo.")
+    return run_demo(args)
+
+
 def _checked(args: argparse.Namespace) -> str:
     """Return the model; refuses what cannot work before anything is exported or measured."""
     from model_profiling.base import files
@@ -78,7 +96,7 @@ def _checked(args: argparse.Namespace) -> str:
         checked_label(label)
     for path in args.inputs:
         if not files.is_file(path):
-            raise InputError(f"input file {path} does not exist", "Correct --inputs, or leave it out.")
+            raise InputError(f"input file {path} does not exist", "Correct --input, or leave it out.")
     if target.endswith(".pte"):
         given = export_command.flags_given(args)
         if given:
@@ -96,7 +114,7 @@ def _checked(args: argparse.Namespace) -> str:
 def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
     from model_profiling.api.exporting import from_target
 
-    request = export_command.export_request(args, "profile", args.outdir / "artifacts" if args.outdir else None)
+    request = export_command.export_request(args, "profile", args.out / "artifacts" if args.out else None)
     return from_target(report, args.force, export_command.say_cached)(request, "export")
 
 
@@ -107,7 +125,7 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
     return RunRequest(
         model=pte,
         inputs=args.inputs,
-        out=root_below(args.outdir, platform, pte) if args.outdir else None,
+        out=root_below(args.out, platform, pte) if args.out else None,
         counts=count_flags.counts(args),
         threads=args.threads,
         executorch=version_flags.choices(args),

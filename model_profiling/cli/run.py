@@ -5,7 +5,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say, warn
-from model_profiling.cli import count_flags, label_flags, phase_flags, platform_flags, version_flags
+from model_profiling.cli import (
+    count_flags,
+    input_flags,
+    label_flags,
+    phase_flags,
+    platform_flags,
+    shared_flags,
+    version_flags,
+)
 from model_profiling.cli.command_line import command_line
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
@@ -24,15 +32,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a JSON config instead (see model_profiling/configs/)"
     )
-    parser.add_argument(
-        "--inputs",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help=".npy or raw .bin, one per input, without a config; default: the export's samples, else ones",
-    )
-    parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
+    input_flags.add_inputs(parser, specs=False, files=True)
+    shared_flags.add_out(parser, "default: out_<model>/runs/<platform>")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
     count_flags.prepare_parser(parser, "per experiment", several=True)
@@ -119,7 +120,7 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
     if args.config is not None:
         config = load_config(args.config)
         return Path(config.output_root), config.label
-    return args.output_root or output_root_of(args.model, folder_of(platform_flags.choice_of(args))), None
+    return args.out or output_root_of(args.model, folder_of(platform_flags.choice_of(args))), None
 
 
 def _asked(args: argparse.Namespace) -> "RunRequest":
@@ -132,15 +133,15 @@ def _asked(args: argparse.Namespace) -> "RunRequest":
             "give a .pte or --config, one of the two",
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
-    beside = args.output_root or args.inputs or args.method or phase_flags.given(args)
+    beside = args.out or args.inputs or args.method or phase_flags.given(args)
     if args.config is not None and (beside or count_flags.given(args)):
-        flags = "--output-root, --inputs, --method, --tokens, and all flags of counts, start-up and phases"
+        flags = "--out, --input, --method, --tokens, and all flags of counts, start-up and phases"
         raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
     return RunRequest(
         model=args.model,
         config=args.config,
         inputs=args.inputs,
-        out=args.output_root,
+        out=args.out,
         counts=count_flags.counts(args),
         threads=args.threads,
         lengths=phase_flags.lengths(args),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
+from model_profiling.cli import shared_flags
 from model_profiling.cli.answer import answer
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
@@ -19,7 +20,7 @@ HELP = "export and run many models, dtypes and rewrites on many targets, and com
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.json", help="what to sweep over")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="default: what the file says, else out_<its name>")
+    shared_flags.add_out(parser, "default: what the file says, else out_<its name>")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="only cells with this in their names; repeatable"
     )
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api import sweep_api
     from model_profiling.base.errors import RunError
 
-    sweep = sweep_api.open_sweep(args.file, args.output, args.only)
+    sweep = sweep_api.open_sweep(args.file, args.out, args.only)
     if args.dry_run:
         _show_plan(sweep.plan(args.fresh), args.json)
         return 0

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import count_flags, platform_flags
+from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli.export import add_model, add_options, chosen_model, load_options, options_given
 from model_profiling.cli.progress import progress
 
@@ -19,7 +19,7 @@ HELP = "measure the variants of a model that the advice recommends, interleaved,
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, "tune")
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/tune")
+    shared_flags.add_out(parser, "default: out_<model>/tune")
     count_flags.prepare_parser(parser, "of each variant")
     parser.add_argument(
         "--tokens", type=Path, metavar="FILE", help="of a language model: a .npy of int64 ids; adds their perplexity"
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     target, name = chosen_model(args)
     options = load_options(args)
     count_flags.counts(args)  # says which flag is wrong
-    home = args.outdir or Path(f"out_{name}") / "tune"
+    home = args.out or Path(f"out_{name}") / "tune"
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         result = api.tune(
             target,

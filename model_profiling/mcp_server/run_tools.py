@@ -38,7 +38,7 @@ class RunTools:
         self._commands = commands
         self._workspace = commands.workspace
 
-    @takes_options("check", dtype="fp16")
+    @takes_options("check")
     async def check(self, context: Context, model: p.Model, **options: Any) -> answers.CheckAnswer:
         """Say which operators of a PyTorch model XNNPACK will take and which not, which transposes and copies would be
         left, why, and on which lines of the model. Lowers the model as an export does, and writes nothing."""
@@ -46,7 +46,7 @@ class RunTools:
         ended = await self._commands.kit(steps_of(context), "check", "--json", *words)
         return results.check_answer(self._workspace, model, options["dtype"], ended.read(results.PrintedCheck))
 
-    @takes_options("export", dtype="fp16")
+    @takes_options("export")
     async def export(
         self, context: Context, model: p.Model, *, outdir: p.ArtifactsDir = None, **options: Any
     ) -> answers.ExportAnswer:
@@ -132,7 +132,7 @@ class RunTools:
         where = Choice(platform, device=device, remote_device=remote_device, host=host)
         place, what = self._what_to_run(model, config, output_root, folder_of(where))
         if inputs:
-            words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
+            words += repeated("input", (self._workspace.inside(file) for file in inputs))
         run, _ = await self._run(steps_of(context), [*what, *words], place)
         return run
 
@@ -188,7 +188,7 @@ class RunTools:
         path = self._workspace.inside(model)
         folder = "emulator" if machine is None else f"{folder_of(named(machine))}_kernels"
         place = self._commands.output(path, output_root, folder)
-        words = [str(path), "--output-root", str(place), "--json", *machine_words(machine)]
+        words = [str(path), "--out", str(place), "--json", *machine_words(machine)]
         # Exit code 4 with an answer: what ran is known, for which operators is not, and the answer says so.
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
         return results.kernels(self._workspace.relative(place), ended.read(Kernels))
@@ -215,7 +215,7 @@ class RunTools:
         words = self._model_words(model, options) + flags(platform=platform)
         words += [] if trial else ["--no-trial"]
         place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/artifacts")
-        ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
+        ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--out", str(place))
         return results.layer_errors(ended.read(Numerics))
 
     @takes_options("tune")
@@ -251,12 +251,12 @@ class RunTools:
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
         place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
-        ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
+        ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--out", str(place))
         return ended.read(TuneResult)
 
     async def _export(self, steps: ProgressCounter, words: list[str], outdir: str) -> answers.ExportAnswer:
         place = self._workspace.inside(outdir)
-        ended = await self._commands.kit(steps, "export", "--json", *words, "--outdir", str(place))
+        ended = await self._commands.kit(steps, "export", "--json", *words, "--out", str(place))
         return results.export_answer(self._workspace, ended.read(results.PrintedExport))
 
     async def _run(
@@ -272,13 +272,13 @@ class RunTools:
         if config is not None:
             path, root = self._workspace.config(config)
             words = [str(self._workspace.inside(model))] if model is not None else []
-            words += flags(config=path, output_root=output_root and self._workspace.inside(output_root))
+            words += flags(config=path, out=output_root and self._workspace.inside(output_root))
             return root or self._workspace.root, words
         if model is None:
             raise InputError("there is nothing to run", "Give `model`, a .pte, or `config`.")
         path = self._workspace.inside(model)
         place = self._commands.output(path, output_root, platform)
-        return place, [str(path), "--output-root", str(place)]
+        return place, [str(path), "--out", str(place)]
 
     def _model_words(self, model: str, options: Mapping[str, Any]) -> list[str]:
         """Return the words that say which model is meant and how it is exported, for every command that takes one."""

@@ -151,7 +151,7 @@ def test_export_ends_with_the_command_that_goes_on(profiled: tuple[Path, Any]) -
 
 def test_a_check_that_fails_leaves_nothing_and_does_not_speak_of_an_export(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NETWORK)
-    done = kit("check", "net.py:Broken", "--input-shape", "1,4", cwd=tmp_path)
+    done = kit("check", "net.py:Broken", "--input-shape", "1,4", "--dtype", "fp32", cwd=tmp_path)
     assert done.returncode == 4 and "error: check failed while trying to" in done.stderr
     assert "export failed" not in done.stderr and f"net.py:{line_of('x[:, : int')}" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["net.py"]

@@ -1,53 +1,40 @@
-"""`sme2-kit runs`: which runs a directory holds, the latest and the earlier ones, and how fast each was."""
+"""`sme2-kit history runs DIR`: which runs a directory holds, the latest and the earlier ones, and how fast each was."""
 
 import argparse
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import tell
 from model_profiling.cli.answer import answer
 
 if TYPE_CHECKING:
     from model_profiling.store.runs import RunListing
 
-HELP = "list the runs of a directory: the latest, earlier ones by label, and interrupted ones"
 _HEADER = ("label", "", "made (UTC)", "model", "dtype", "threads", "experiments", "status", "median latency")
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "directory", nargs="?", type=Path, metavar="DIR", help="default: all below out_*/runs of the working directory"
-    )
-    parser.add_argument(
-        "--remove", metavar="LABEL", help="remove this run; an earlier or interrupted one, never the latest"
-    )
-    parser.add_argument("--json", action="store_true", help="print the list as JSON")
-
-
-def run(args: argparse.Namespace) -> int:
+def show_runs(directory: Path | None, remove: str | None, args: argparse.Namespace) -> None:
+    """List the runs of a directory, or of all below out_*/runs; or remove one by its label, never the latest."""
     from model_profiling.base.errors import InputError
     from model_profiling.store import runs
 
-    if args.directory is not None and not args.directory.is_dir():
-        raise InputError(f"run directory {args.directory} does not exist", "Give the directory a pipeline wrote to.")
-    if args.remove is not None:
-        if args.directory is None:
-            raise InputError("--remove needs a run directory", "For example: sme2-kit runs DIR --remove LABEL")
-        removed = runs.remove(args.directory, args.remove)
-        return answer(args, {"removed": str(removed)}, lambda: tell(f"removed {removed}\n"))
-    roots = [args.directory] if args.directory is not None else runs.find_runs_below(Path())
-    if args.directory is not None and not runs.list_runs(args.directory):
-        roots = runs.roots_below(args.directory)
+    if directory is not None and not directory.is_dir():
+        raise InputError(f"run directory {directory} does not exist", "Give the directory a pipeline wrote to.")
+    if remove is not None:
+        if directory is None:
+            raise InputError("--remove needs a run directory", "For example: sme2-kit history runs DIR --remove LABEL")
+        removed = runs.remove(directory, remove)
+        answer(args, {"removed": str(removed)}, lambda: tell(f"removed {removed}\n"))
+        return
+    roots = [directory] if directory is not None else runs.find_runs_below(Path())
+    if directory is not None and not runs.list_runs(directory):
+        roots = runs.roots_below(directory)
     found = {str(root): runs.list_runs(root) for root in roots}
-    if args.json:
-        say_json([_as_data(root, entry) for root, entries in found.items() for entry in entries])
-    elif not any(found.values()):
-        tell("no runs here: measure one with sme2-kit run, or give the directory of one\n")
-    else:
-        for root, entries in found.items():
-            tell(_as_text(root, entries))
-    return 0
+    text = "".join(_as_text(root, entries) for root, entries in found.items() if any(found.values()))
+    none = "no runs here: measure one with sme2-kit run, or give the directory of one\n"
+    data = [_as_data(root, entry) for root, entries in found.items() for entry in entries]
+    answer(args, data, lambda: tell(text or none))
 
 
 def _as_data(root: str, entry: "RunListing") -> dict[str, object]:
