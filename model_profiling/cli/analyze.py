@@ -63,12 +63,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_directory(path: Path, args: argparse.Namespace) -> int:
     from model_profiling.api import Run
+    from model_profiling.base.printing import tell
+    from model_profiling.cli.next_step import ending, page_of
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report.terminal import run_text
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
-    return answer(args, run.full_summary, lambda: run_text.show_run(run))
+    answer(args, run.full_summary, lambda: run_text.show_run(run))
+    if not args.json:
+        page = page_of(run.path)
+        tell(ending(page, ["graph", run.path] if page else ["report", run.path, "--html"]))
+    return 0
 
 
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:

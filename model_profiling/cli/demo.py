@@ -4,7 +4,7 @@ import argparse
 
 from model_profiling.base.dtypes import DEFAULT_DTYPE
 from model_profiling.base.printing import flush, say, tell
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import ending
 
 # Exit codes above it are those of commands that a signal ended.
 _SIGNALS = 128
@@ -15,7 +15,7 @@ def run_demo(args: argparse.Namespace) -> int:
     """Run each stage as its own command, so that what fails is named."""
     from model_profiling.api import Run
     from model_profiling.base.errors import RunError
-    from model_profiling.base.installation import default_output, relative_to_here
+    from model_profiling.base.installation import default_output
     from model_profiling.cli.main import main
     from model_profiling.platforms.platform_table import local_name
     from model_profiling.report.terminal import run_text
@@ -27,7 +27,7 @@ def run_demo(args: argparse.Namespace) -> int:
     commands = (
         ["doctor", "--essentials"],
         ["export", "--model", "toy_cnn", "--dtype", dtype, "--out", str(artifacts)],
-        ["run", str(artifacts / f"toy_cnn_xnnpack_{dtype}.pte"), "--out", str(runs), "--quiet", *label],
+        ["run", str(artifacts / f"toy_cnn_xnnpack_{dtype}.pte"), "--out", str(runs), "--quiet", "--no-html", *label],
         ["validate", str(runs)],
         ["report", str(runs), "--html"],
     )
@@ -43,6 +43,6 @@ def run_demo(args: argparse.Namespace) -> int:
         say(f"{stage} ok\n")
         flush()
     run_text.show_run(Run.open(runs))
-    tell(f"  report:    {relative_to_here(runs / 'report.html')}\n")
-    tell(next_command("profile", "path/net.py:Net", "--input", "1,3,224,224"))
+    tell("  your own:  sme2-kit profile path/net.py:Net --input 1,3,224,224\n")
+    tell(ending(runs / "report.html", ["tune", "toy_cnn", "--dtype", dtype]))
     return 0

@@ -11,7 +11,7 @@ from model_profiling.base.printing import tell, warn
 from model_profiling.base.units import counted
 from model_profiling.cli import input_flags, shared_flags
 from model_profiling.cli.answer import answer
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 from model_profiling.export.options import OPTIONS, Option, Verb, options_of, settled
 
@@ -143,9 +143,7 @@ def run(args: argparse.Namespace) -> int:
     request = export_request(args)
     with progress(plain=request.loud) as report:
         result = from_target(report, args.force, say_cached)(request, "export")
-    return answer(
-        args, as_data(result), lambda: tell(as_text(result) + next_command("run", result.paths.pte, "--html"))
-    )
+    return answer(args, as_data(result), lambda: tell(as_text(result) + ending(following=["run", result.paths.pte])))
 
 
 def say_cached() -> None:

@@ -9,6 +9,7 @@ from model_profiling.base.printing import say_json, tell
 from model_profiling.base.units import counted
 from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -124,6 +125,9 @@ def _list(args: argparse.Namespace) -> None:
     tell("\n".join(table(rows, words=len(rows[0]), optional={4, 5})) + "\n")
     if len(found) > most:
         tell(f"  and {len(found) - most} more (--most {len(found)})\n")
+    measured = next((run.model for run in found if run.median_ms), None)
+    roots = [word for root in args.root or () for word in ("--root", root)]
+    tell(ending(following=["history", "trend", measured, *roots] if measured else []))
 
 
 def _runs(args: argparse.Namespace) -> None:
@@ -157,7 +161,7 @@ def _trend(args: argparse.Namespace) -> None:
 
         written = write(found, args.out)
         if not args.json:
-            tell("".join(f"{path}\n" for path in written))
+            tell("".join(f"{path}\n" for path in written) + ending(args.out if args.out.suffix == ".html" else None))
             return
     if args.json:
         say_json(found)

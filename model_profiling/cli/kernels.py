@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.base.printing import tell
 from model_profiling.cli import platform_flags, shared_flags, version_flags
 from model_profiling.cli.answer import answer
 from model_profiling.cli.command_line import command_line
+from model_profiling.cli.next_step import ending, page_of
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 
@@ -53,7 +55,6 @@ def _make_table(args: argparse.Namespace) -> int:
     from model_profiling.analysis.sme2.kernel_table import table_path
     from model_profiling.api.table_making import make_table
     from model_profiling.base import files
-    from model_profiling.base.printing import tell
 
     with (
         files.scratch_directory("sme2-kit-table-") as work,
@@ -80,5 +81,7 @@ def _show(args: argparse.Namespace) -> int:
     tell_outdated(found.save())
     found.check_outputs()
     answer(args, kernels_data(found), lambda: run_text.show_evidence(found, measured.remark))
+    if not args.json:
+        tell(ending(page_of(found.path), ["forecast", args.model, found.path]))
     found.check()
     return 0

@@ -8,7 +8,7 @@ from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import export as export_command
 from model_profiling.cli import platform_flags, shared_flags
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     tell(as_text(found))
     tell(f"  record:    {relative_to_here(made.paths.numerics)}\n")
     tell(f"  picture:   {relative_to_here(picture)}\n")
-    tell(next_command("run", made.paths.pte, "--html"))
+    tell(ending(following=["run", made.paths.pte]))
     return 0
 
 

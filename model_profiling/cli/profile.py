@@ -8,7 +8,7 @@ from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import count_flags, label_flags, platform_flags, shared_flags, version_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli.command_line import command_line
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import after_run, ending
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 
@@ -36,7 +36,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--demo", action="store_true", help=text)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
-    parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
+    shared_flags.add_html(parser, "the HTML page (report.html)")
     parser.add_argument(
         "--json", action="store_true", help="print paths, export record, analysis and next command as JSON"
     )
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
         note(remark)
     found.check_outputs()
     outdated = found.save()
-    written = found.report(html=args.html)
+    written = found.report(html=args.html is not False)
     _show(args, target, exported, found, written)
     tell_outdated(outdated)
     found.check()
@@ -138,7 +138,6 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
 def _show(
     args: argparse.Namespace, target: str, exported: "ExportResult | None", run: "Run", written: list[Path]
 ) -> None:
-    from model_profiling.base.installation import relative_to_here
     from model_profiling.report.terminal import run_text
 
     following = _next(args, target, run, exported)
@@ -155,10 +154,8 @@ def _show(
         if exported is not None:
             tell("\n" + export_command.as_text(exported))
         run_text.show_run(run)
-    for path in written:
-        if path.suffix in (".md", ".html"):
-            tell(f"  report:    {relative_to_here(path)}\n")
-    tell(next_command(*following))
+    *_, page = (path for path in written if path.suffix in (".md", ".html"))
+    tell(ending(page, following))
 
 
 def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
@@ -166,6 +163,4 @@ def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportRe
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
     if exported is not None and rewrites and "rewrites" not in args:
         return ["tune", target, "--dtype", exported.record.dtype, *export_command.model_words(args)]
-    if run.manifest.timing == "measured":
-        return ["kernels", exported.paths.pte if exported else target]
-    return ["report", run.path, "--html"]
+    return after_run(run)

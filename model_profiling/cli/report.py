@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say
+from model_profiling.base.printing import say, tell
 from model_profiling.cli import shared_flags
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.errors import InputError
+    from model_profiling.cli.next_step import ending
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report.drawing.drawing_pool import DrawingPool
     from model_profiling.store.artifacts import MANIFEST
@@ -91,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
         else:
             written, outdated = _write(runs[0], artist, args)
     say("".join(f"{path}\n" for path in written))
+    pages = [path for path in written if path.suffix in (".md", ".html")]
+    tell(ending(pages[-1] if pages else None, ["graph", runs[0].path] if pages and len(runs) == 1 else []))
     tell_outdated(outdated)
     if args.open:
         import webbrowser

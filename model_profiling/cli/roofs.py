@@ -8,6 +8,7 @@ from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.printing import tell
 from model_profiling.cli import platform_flags, shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -49,7 +50,15 @@ def run(args: argparse.Namespace) -> int:
         path = args.out or roofs_path(roofs.cpu)
     if args.picture is not None:
         _draw(roofs, args.picture)
-    return answer(args, roofs, lambda: tell(_as_text(roofs, path)))
+    return answer(args, roofs, lambda: tell(_as_text(roofs, path) + ending(following=_next())))
+
+
+def _next() -> list[object]:
+    """Return the report that has these roofs from now on, if there is a run where commands put them."""
+    from model_profiling.store.runs import find_runs_below
+
+    runs = find_runs_below(Path())
+    return ["report", runs[0], "--html"] if runs else []
 
 
 def _measured(args: argparse.Namespace) -> "Roofs":

@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say, warn
+from model_profiling.base.printing import tell, warn
 from model_profiling.cli import (
     count_flags,
     input_flags,
@@ -15,6 +15,7 @@ from model_profiling.cli import (
     version_flags,
 )
 from model_profiling.cli.command_line import command_line
+from model_profiling.cli.next_step import after_run, ending
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 
@@ -49,7 +50,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="measure nothing; analyse what an interrupted run has measured so far, labelled as partial",
     )
     parser.add_argument("--analysis-only", action="store_true", help="measure nothing; compute the results again")
-    parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
+    shared_flags.add_html(parser)
     parser.add_argument(
         "--json", action="store_true", help="print analysis_summary.json: the analysis, with its metrics"
     )
@@ -82,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(run: "Run", args: argparse.Namespace) -> None:
-    """Write what derives from a run, print it, and write its report if that was asked for."""
-    from model_profiling.base.installation import relative_to_here
+    """Write what derives from a run, and its report; print it."""
     from model_profiling.base.printing import say_json
     from model_profiling.report.terminal import run_text
 
@@ -92,10 +92,24 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
         say_json(run.full_summary)
     elif not args.quiet:
         run_text.show_run(run)
-    if args.html:
-        written = "".join(f"{relative_to_here(path)}\n" for path in run.report(html=True))
-        (warn if args.json else say)(written)
+    page = _written_page(run, args.html)
+    (warn if args.json else tell)(ending(page, [] if args.quiet else after_run(run)))
     tell_outdated(outdated)
+
+
+def _written_page(run: "Run", asked: bool | None) -> Path | None:
+    """Write the report; what was measured is no failure because of a page that nobody asked for."""
+    from model_profiling.base.errors import KitError
+
+    if asked is False:
+        return None
+    try:
+        return run.report(html=True)[-1]
+    except KitError as error:
+        if asked:
+            raise
+        note(f"no page was written: {error.message}. {error.hint}")
+        return None
 
 
 def _analyze_partial(args: argparse.Namespace) -> int:

@@ -20,6 +20,12 @@ def add_out(parser: argparse.ArgumentParser, text: str, metavar: str = "DIR", ea
     also_as(parser, parser.add_argument(*names, type=Path, metavar=metavar, help=text), earlier)
 
 
+def add_html(parser: argparse.ArgumentParser, what: str = "the report with its page (report.html)") -> None:
+    """Add `--no-html`; `args.html` is None unless somebody said which. What was asked for must not fail silently."""
+    parser.add_argument("--no-html", dest="html", action="store_false", default=None, help=f"do not write {what}")
+    parser.add_argument("--html", dest="html", action="store_true", default=None, help=argparse.SUPPRESS)
+
+
 def add_runs(parser: argparse.ArgumentParser, text: str, *flags: str, metavar: str = "RUN") -> None:
     """Add run directories (or what else `text` says) as plain arguments; `flags` are what named one before."""
     parser.add_argument("paths", nargs="*", type=Path, metavar=metavar, help=text)

@@ -9,6 +9,7 @@ from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import tell
 from model_profiling.cli import platform_flags, shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -64,6 +65,5 @@ def _as_text(found: "ForecastValidation", home: Path) -> str:
     if found.models:
         rows = [MODEL_COLUMNS, *(tuple(map(shown, model_row(model))) for model in found.models)]
         lines += ["", *table(rows, words=3, left={6, 9}, optional={6, 9})]
-    files = [("page", VALIDATION_PAGE), ("to share", FORECAST_VALIDATION)]
-    lines += ["", *(f"  {what:<9} {relative_to_here(home / name)}" for what, name in files)]
-    return "\n".join([*lines, "  docs/platforms.md says how to send it in.", ""])
+    share = f"  to share   {relative_to_here(home / FORECAST_VALIDATION)} (docs/platforms.md says how to send it in)"
+    return "\n".join([*lines, "", share, ""]) + ending(home / VALIDATION_PAGE)

@@ -262,7 +262,7 @@ class RunTools:
     async def _run(
         self, steps: ProgressCounter, words: list[str], place: Path
     ) -> tuple[answers.RunAnswer, AnalysisSummary]:
-        summary = (await self._commands.kit(steps, "run", "--json", *words)).read(AnalysisSummary)
+        summary = (await self._commands.kit(steps, "run", "--json", "--no-html", *words)).read(AnalysisSummary)
         return results.run_answer(self._workspace.relative(place), summary), summary
 
     def _what_to_run(

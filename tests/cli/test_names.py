@@ -1,14 +1,18 @@
 """One name for each thing on the command line: it is the one in the help, and what it was called before still works."""
 
 import argparse
+import inspect
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import sme2_kit
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import GROUPS, main, make_parser
 from model_profiling.cli.tools import _TOOLS
+from model_profiling.export.options import OPTIONS
+from tests.helpers.states import KNOWN_GOOD
 
 pytestmark = pytest.mark.fast
 EARLIER = {
@@ -56,7 +60,7 @@ def test_no_help_lists_an_earlier_spelling() -> None:
         (["roofs"], ["--output", "-o"]),
         (["sweep", "a.json"], ["--output"]),
         (["history", "trend", "a"], ["--output"]),
-        (["quicktest"], ["--outdir"]),
+        (["profile", "--demo"], ["--outdir"]),
         (["validate-forecast"], ["--outdir"]),
     ],
 )
@@ -114,3 +118,36 @@ def test_a_wrong_input_names_what_can_be_given(
     forms = ("./1,2", "float32:1,2") if "has that name" in said else ("1,3,224,224", "int64:1,128:0..30522", ".npy")
     assert all(form in caught.value.hint for form in forms)
     assert main(words) == 2
+
+
+@pytest.mark.parametrize(
+    ("earlier", "now"),
+    [
+        (["runs", "RUN"], ["history", "runs", "RUN"]),
+        (["runs", "RUN", "--remove", "nobody"], ["history", "runs", "RUN", "--remove", "nobody"]),
+        (["validate-skill", "no_such"], ["skills", "validate", "no_such"]),
+        (["quicktest", "--runs", "3"], ["profile", "--demo", "--runs", "3"]),
+    ],
+)
+def test_an_earlier_name_of_a_command_does_the_same(earlier: list[str], now: list[str], capsys: Any) -> None:
+    told = []
+    for words in (earlier, now):
+        told.append((main([str(KNOWN_GOOD) if word == "RUN" else word for word in words]), capsys.readouterr()))
+    assert told[0] == told[1] and any(told[0][1])
+
+
+def test_a_demo_takes_no_model_and_no_other_flags(capsys: Any) -> None:
+    for words, said in ((["toy_cnn"], "MODEL"), (["--seed", "3"], "--seed"), (["--input", "1,3"], "--input")):
+        assert main(["profile", "--demo", *words]) == 2
+        assert f"--demo takes no {said}" in capsys.readouterr().err
+
+
+def test_one_dtype_is_the_default_of_all() -> None:
+    from model_profiling.base.dtypes import DEFAULT_DTYPE
+    from model_profiling.fleet.sweep.sweep_file import SweepFile
+
+    assert {row.default for row in OPTIONS if row.name == "dtype"} == {DEFAULT_DTYPE}
+    assert SweepFile(models=["toy_cnn"]).dtypes == [DEFAULT_DTYPE]
+    for verb in ("export", "profile", "numerics", "tune"):
+        assert inspect.signature(getattr(sme2_kit, verb)).parameters["dtype"].default == DEFAULT_DTYPE
+    assert parse("skills", "validate", "03").dtype == DEFAULT_DTYPE

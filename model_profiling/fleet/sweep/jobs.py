@@ -121,7 +121,7 @@ class Jobs:
 
     def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
         labels = [f"--label={key}={value}" for key, value in self._asked.labels.items()]
-        return ("run", str(program), f"--out={place}", *self._settings(cell), *labels)
+        return ("run", str(program), f"--out={place}", "--no-html", *self._settings(cell), *labels)
 
     def _settings(self, cell: Cell) -> list[str]:
         """Return all that decides what a run measures, beside its program."""
