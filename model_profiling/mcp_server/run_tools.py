@@ -48,13 +48,13 @@ class RunTools:
 
     @takes_options("export")
     async def export(
-        self, context: Context, model: p.Model, *, outdir: p.ArtifactsDir = None, **options: Any
+        self, context: Context, model: p.Model, *, out: p.ArtifactsDir = None, **options: Any
     ) -> answers.ExportAnswer:
         """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
-        an `outdir` of its own and compare the two .pte."""
+        an `out` of its own and compare the two .pte."""
         words = self._model_words(model, options)
         return await self._export(
-            steps_of(context), words, outdir or f"{self._home(model, options['settings'])}/artifacts"
+            steps_of(context), words, out or f"{self._home(model, options['settings'])}/artifacts"
         )
 
     async def run(
@@ -112,7 +112,7 @@ class RunTools:
         label: p.Label = None,
         labels: p.Labels = None,
         force: p.Force = False,
-        output_root: p.OutputRoot = None,
+        out: p.RunOut = None,
     ) -> answers.RunAnswer:
         """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
         with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
@@ -130,7 +130,7 @@ class RunTools:
         words += repeated("executorch", self._workspace.executorch(executorch))
         words += switches(force=force) + repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         where = Choice(platform, device=device, remote_device=remote_device, host=host)
-        place, what = self._what_to_run(model, config, output_root, folder_of(where))
+        place, what = self._what_to_run(model, config, out, folder_of(where))
         if inputs:
             words += repeated("input", (self._workspace.inside(file) for file in inputs))
         run, _ = await self._run(steps_of(context), [*what, *words], place)
@@ -181,13 +181,13 @@ class RunTools:
         return answers.ProfileAnswer(made, run, analysis, files)
 
     async def kernels(
-        self, context: Context, model: p.Pte, output_root: p.OutputRoot = None, machine: p.Machine = None
+        self, context: Context, model: p.Pte, out: p.RunOut = None, machine: p.Machine = None
     ) -> answers.KernelsAnswer:
         """Return which SME2 kernels a .pte uses, operator by operator, under emulation or on another machine, without
         times. Where `unknown` has a reason, only the kernels are known, not which operators use them."""
         path = self._workspace.inside(model)
         folder = "emulator" if machine is None else f"{folder_of(named(machine))}_kernels"
-        place = self._commands.output(path, output_root, folder)
+        place = self._commands.output(path, out, folder)
         words = [str(path), "--out", str(place), "--json", *machine_words(machine)]
         # Exit code 4 with an answer: what ran is known, for which operators is not, and the answer says so.
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
@@ -206,7 +206,7 @@ class RunTools:
             p.PlatformHere | None,
             Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
         ] = None,
-        outdir: p.ArtifactsDir = None,
+        out: p.ArtifactsDir = None,
         **options: Any,
     ) -> answers.LayerErrors:
         """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
@@ -214,7 +214,7 @@ class RunTools:
         last one that `helps` to `export` as `keep_fp32`. Takes minutes for a large model."""
         words = self._model_words(model, options) + flags(platform=platform)
         words += [] if trial else ["--no-trial"]
-        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/artifacts")
+        place = self._workspace.inside(out or f"{self._home(model, options['settings'])}/artifacts")
         ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--out", str(place))
         return results.layer_errors(ended.read(Numerics))
 
@@ -237,9 +237,7 @@ class RunTools:
             ),
         ] = 0,
         force: Annotated[bool, Field(description="Export and measure again what exists already.")] = False,
-        outdir: Annotated[
-            str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
-        ] = None,
+        out: p.TuneOut = None,
         machine: p.Machine = None,
         **options: Any,
     ) -> TuneResult:
@@ -250,7 +248,7 @@ class RunTools:
         words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None), *machine_words(machine)]
-        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
+        place = self._workspace.inside(out or f"{self._home(model, options['settings'])}/tune")
         ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--out", str(place))
         return ended.read(TuneResult)
 
