@@ -106,32 +106,14 @@ def _history(args: argparse.Namespace) -> "RunHistory":
 
 
 def _list(args: argparse.Namespace) -> None:
-    from model_profiling.report.terminal.text_table import table
+    from model_profiling.cli.run_lists import show_history
 
     found = _history(args).runs()
-    if args.json:
-        say_json(found)
-        return
-    if not found:
-        tell("no runs here: measure one with sme2-kit run, or give a folder with --root\n")
-        return
-    most = args.most or _MOST
-    rows = [("made (UTC)", "model", "dtype", "platform", "label", "commit", "median latency", "path")]
-    for run in found[:most]:
-        speeds = ", ".join(f"{ms:.3f} ms {name}" for name, ms in run.median_ms.items()) or "none"
-        what = f"unreadable: {run.problem}" if run.problem else speeds
-        commit = run.revision.commit[:10] + ("+" if run.revision.dirty else "")
-        rows.append((run.created[:16], run.model, run.dtype, run.platform, run.label, commit, what, run.path))
-    tell("\n".join(table(rows, words=len(rows[0]), optional={4, 5})) + "\n")
-    if len(found) > most:
-        tell(f"  and {len(found) - most} more (--most {len(found)})\n")
-    measured = next((run.model for run in found if run.median_ms), None)
-    roots = [word for root in args.root or () for word in ("--root", root)]
-    tell(ending(following=["history", "trend", measured, *roots] if measured else []))
+    answer(args, found, lambda: show_history(found, args.most or _MOST, args.root or ()))
 
 
 def _runs(args: argparse.Namespace) -> None:
-    from model_profiling.cli.directory_runs import show_runs
+    from model_profiling.cli.run_lists import show_runs
 
     show_runs(None if args.model is None else Path(args.model), args.remove, args)
 

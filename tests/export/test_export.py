@@ -262,7 +262,7 @@ def test_the_command_prints_json_and_keeps_stages_on_stderr(
     assert export_command.run(parse("--model", "tiny", "--json")) == 0
     captured = capsys.readouterr()
     value = json.loads(captured.out)
-    assert value["paths"]["pte"] == "out_tiny/artifacts/tiny_xnnpack_fp32.pte"
+    assert value["paths"]["pte"] == "out_tiny/artifacts/tiny_xnnpack_fp16.pte"
     assert Path(value["paths"]["etrecord"]).is_file()
     assert value["record"]["model"] == "tiny"
     assert "export: capture the graph\n" in captured.err and "\x1b" not in captured.err

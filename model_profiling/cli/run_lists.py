@@ -1,17 +1,40 @@
-"""`sme2-kit history runs DIR`: which runs a directory holds, the latest and the earlier ones, and how fast each was."""
+"""Runs as `sme2-kit history` lists them: all below some folders, or those of one directory, the earlier ones too."""
 
 import argparse
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import tell
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 
 if TYPE_CHECKING:
+    from model_profiling.fleet.history.history_records import HistoryRun
     from model_profiling.store.runs import RunListing
 
 _HEADER = ("label", "", "made (UTC)", "model", "dtype", "threads", "experiments", "status", "median latency")
+
+
+def show_history(found: "Sequence[HistoryRun]", most: int, roots: Iterable[Path]) -> None:
+    """List runs, the latest first, whatever folder they are in."""
+    from model_profiling.report.terminal.text_table import table
+
+    if not found:
+        tell("no runs here: measure one with sme2-kit run, or give a folder with --root\n")
+        return
+    rows = [("made (UTC)", "model", "dtype", "platform", "label", "commit", "median latency", "path")]
+    for run in found[:most]:
+        speeds = ", ".join(f"{ms:.3f} ms {name}" for name, ms in run.median_ms.items()) or "none"
+        what = f"unreadable: {run.problem}" if run.problem else speeds
+        commit = run.revision.commit[:10] + ("+" if run.revision.dirty else "")
+        rows.append((run.created[:16], run.model, run.dtype, run.platform, run.label, commit, what, run.path))
+    more = [f"  and {len(found) - most} more (--most {len(found)})"] if len(found) > most else []
+    tell("\n".join([*table(rows, words=len(rows[0]), optional={4, 5}), *more, ""]))
+    measured = next((run.model for run in found if run.median_ms), None)
+    words = ["history", "trend", measured, *(word for root in roots for word in ("--root", root))]
+    tell(ending(following=words if measured else []))
 
 
 def show_runs(directory: Path | None, remove: str | None, args: argparse.Namespace) -> None:
