@@ -4,7 +4,7 @@ import argparse
 
 from model_profiling.base.dtypes import DEFAULT_DTYPE
 from model_profiling.base.printing import flush, say, tell
-from model_profiling.cli.next_step import ending
+from model_profiling.cli.next_step import as_stage, ending
 
 # Exit codes above it are those of commands that a signal ended.
 _SIGNALS = 128
@@ -32,7 +32,8 @@ def run_demo(args: argparse.Namespace) -> int:
         ["report", str(runs), "--html"],
     )
     for stage, command in zip(_STAGES, commands, strict=True):
-        code = main(command)
+        with as_stage("profile --demo"):
+            code = main(command)
         if code > _SIGNALS:
             return code  # not a fault of the stage, and said already
         if code != 0:

@@ -1,7 +1,8 @@
 """How commands end: where the page is, and the command to type next, which can be copied at any width."""
 
+import contextlib
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,13 +13,27 @@ if TYPE_CHECKING:
     from model_profiling.analysis.run.run_view import RunView
 
 _LABEL = "  next:      "
+# Commands that are run as stages of another one: only that one says how to go on.
+_outer: list[str] = []
 
 
 def ending(page: Path | None = None, following: Iterable[object] = ()) -> str:
     """Return the last lines of a command: `report:` where there is a page, `next:` where there is a next step."""
+    if _outer:
+        return ""
     words = [relative_to_here(word) if isinstance(word, Path) else word for word in following]
     report = f"  report:    {relative_to_here(page)}\n" if page is not None else ""
     return report + (next_command(*words) if words else "")
+
+
+@contextlib.contextmanager
+def as_stage(of: str) -> Iterator[None]:
+    """Let what is run here end without `report:` and `next:`, because it is a stage `of` another command."""
+    _outer.append(of)
+    try:
+        yield
+    finally:
+        _outer.pop()
 
 
 def after_run(run: "RunView") -> list[object]:
