@@ -68,7 +68,7 @@ $(VENV)/.setup-dev: $(VENV)/.setup
 setup: $(VENV)/.setup
 
 demo: $(VENV)/.setup
-	$(BIN)/sme2-kit quicktest
+	$(BIN)/sme2-kit profile --demo
 
 # `make test test-wide` is one session: what tests share is made once.
 BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))

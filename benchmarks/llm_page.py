@@ -70,7 +70,7 @@ def _advice(run: sme2_kit.Run) -> str:
 
 def formats(work: Path, layers: int, budget_s: float) -> str:
     """Return every weight format, measured side by side."""
-    result = sme2_kit.tune(MODEL, settings={"layers": layers}, out=work / "tune", budget_s=budget_s)
+    result = sme2_kit.tune(MODEL, dtype="fp32", settings={"layers": layers}, out=work / "tune", budget_s=budget_s)
     made = [(entry.name, entry.format) for entry in result.tried if entry.format is not None]
     head = ["format", *(f"{p.metrics.label} tokens/s" for p in made[0][1].phases), "KL", "SQNR", ".pte", "peak memory"]
     rows = []

@@ -18,7 +18,7 @@ def report(model: Path) -> None:
     kit = [sys.executable, "-m", "model_profiling"]
     with tempfile.TemporaryDirectory() as scratch:
         real = Path(scratch) / "real"
-        command = [*kit, "run", str(model), "--output-root", str(real), "--runs", "20", "--quiet"]
+        command = [*kit, "run", str(model), "--out", str(real), "--runs", "20", "--quiet"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         made = forge_run(real, Path(scratch) / "large", operators=OPERATORS, executions=EXECUTIONS)
         seconds, processor = [], []

@@ -12,7 +12,7 @@ from model_profiling.runner.build import build_runner
 def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         command = [sys.executable, "-m", "model_profiling", "export", "--model", "toy_cnn", "--dtype", "fp16"]
-        subprocess.run([*command, "--outdir", scratch], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run([*command, "--out", scratch], check=True, stdout=subprocess.DEVNULL)
         model = Path(scratch) / "toy_cnn_xnnpack_fp16.pte"
         print("the runner\n")
         runner.report(model)

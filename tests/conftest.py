@@ -242,6 +242,8 @@ def kit(
 ) -> "subprocess.CompletedProcess[str]":
     """Run `sme2-kit` as a user does, in a process of its own."""
     words = [str(argument) for argument in arguments]
+    # Its page takes longer than a quick run; what is about it asks for it.
+    words += ["--no-html"] if words[0] == "run" and not {"--html", "--no-html", "--help"} & {*words} else []
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK, **(env or {})}
     forked = words[0] in EXPORTING if _warm == ["exports"] else _warm == ["all"]
     if forked and warm.available():

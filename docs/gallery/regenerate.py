@@ -67,9 +67,9 @@ def main(wanted: list[str]) -> None:
                 _kit(work, "report", f"out_{name}/runs/emulator")
                 _publish(work / f"out_{name}/runs/emulator", made / f"{name}_emulated")
         if not wanted:
-            _kit(work, "report", *runs, "--output", "combined/report.md")
+            _kit(work, "report", *runs, "--out", "combined/report.md")
             _publish(work / "combined", made / "combined")
-            (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn").stdout)
+            (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn", "--dtype", "fp32").stdout)
         # Only now that all of it is there does the old one go.
         for fresh in made.iterdir():
             if fresh.is_dir():
@@ -90,7 +90,7 @@ def _measure(work: Path, name: str, model: str, dtype: str, runs: int) -> str:
     _kit(work, "export", "--model", model, "--dtype", dtype, *SETTINGS.get(name, ()))
     run = f"out_{name}/runs/{local_name()}"
     for attempt in range(_ATTEMPTS):
-        _kit(work, "run", _pte(name, model, dtype), "--runs", str(runs), "--output-root", run, "--quiet")
+        _kit(work, "run", _pte(name, model, dtype), "--runs", str(runs), "--out", run, "--quiet")
         if _steady(work / run):
             break
         sys.stderr.write(f"{name}: the machine is busy; measuring again ({attempt + 1} of {_ATTEMPTS})\n")
@@ -117,10 +117,10 @@ def _emulate(work: Path, name: str, model: str, dtype: str, export: tuple[str, .
     pte, run = _pte(name, model, dtype), f"out_{name}/runs/emulator"
     if export:
         home = f"out_{name}/emulated"
-        _kit(work, "export", "--model", model, "--dtype", dtype, *export, "--outdir", home)
+        _kit(work, "export", "--model", model, "--dtype", dtype, *export, "--out", home)
         (made,) = (work / home).glob("*.pte")
         pte = str(made.relative_to(work))
-    _kit(work, "kernels", pte, "--output-root", run)
+    _kit(work, "kernels", pte, "--out", run)
     return run
 
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from model_profiling.base.on_progress import OnNote
 from model_profiling.fleet.sweep.executor import Executor
 from model_profiling.fleet.sweep.jobs import Job, Jobs
@@ -11,15 +13,22 @@ from model_profiling.fleet.sweep.sweep import MakeExecutor, Sweep
 from model_profiling.fleet.sweep.sweep_file import load, parse
 
 
-def open_sweep(asked: str | Path | Mapping[str, Any], out: str | Path | None = None, only: Sequence[str] = ()) -> Sweep:
-    """Return a sweep by its file or its keys; results go to `out`, else where it says, else out_<name>."""
+def open_sweep(
+    asked: str | Path | Mapping[str, Any],
+    out: str | Path | None = None,
+    only: Sequence[str] = (),
+    pages: bool = True,
+) -> Sweep:
+    """Return a sweep by its file or its keys; results go to `out`, else where it says, else out_<name>. Without
+    `pages`, neither its own is written nor those of its runs."""
     if isinstance(asked, Mapping):
         found, where, name = parse(dict(asked), "(given as a dictionary)"), "(given as a dictionary)", "sweep"
     else:
         path = Path(asked)
         found, where, name = load(path), str(path), path.stem
     name = Path(out or found.output or f"out_{name}").name.removeprefix("out_") if out or found.output else name
-    return Sweep(found, where, Path(out or found.output or f"out_{name}"), name, only)
+    found = found if pages else msgspec.structs.replace(found, reports=False)
+    return Sweep(found, where, Path(out or found.output or f"out_{name}"), name, only, pages)
 
 
 def executor(ray: str | None = None) -> MakeExecutor:

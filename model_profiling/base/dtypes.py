@@ -93,6 +93,8 @@ class Dtype(NamedTuple):
 
 
 FP32 = "fp32"
+# What programs are exported in unless somebody says otherwise, whoever asks: commands, functions, tools and sweeps.
+DEFAULT_DTYPE = "fp16"
 _ROWS = (
     Dtype(
         FP32, 32, 4, "fp32", activations=("fp32", "pfp32"),

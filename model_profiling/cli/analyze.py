@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+from model_profiling.cli import shared_flags
 from model_profiling.cli.answer import answer
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.run_argument import resolve_argument
@@ -12,14 +13,8 @@ HELP = "show where the time goes, what changed and what to do next"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="PATH",
-        help="a run directory (DIR@LABEL: an earlier run), or .etdump files",
-    )
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="the same as a run directory as PATH")
+    text = "a run directory (DIR@LABEL: an earlier run), or .etdump files"
+    shared_flags.add_runs(parser, text, "--run-dir")
     parser.add_argument(
         "--categories",
         type=Path,
@@ -39,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import InputError
     from model_profiling.base.printing import say_json
 
-    paths = [resolve_argument(path) for path in [*([args.run_dir] if args.run_dir else []), *args.paths]]
+    paths = [resolve_argument(path) for path in shared_flags.given_paths(args)]
     if not paths:
         raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
     for path in paths:
@@ -68,12 +63,18 @@ def run(args: argparse.Namespace) -> int:
 
 def _run_directory(path: Path, args: argparse.Namespace) -> int:
     from model_profiling.api import Run
+    from model_profiling.base.printing import tell
+    from model_profiling.cli.next_step import ending, page_of
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report.terminal import run_text
 
     run = Run.open(path, args.categories)
     tell_outdated(run.save())
-    return answer(args, run.full_summary, lambda: run_text.show_run(run))
+    answer(args, run.full_summary, lambda: run_text.show_run(run))
+    if not args.json:
+        page = page_of(run.path)
+        tell(ending(page, ["graph", run.path] if page else ["report", run.path, "--html"]))
+    return 0
 
 
 def _what_if(paths: list[Path], args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from model_profiling.cli.export import (
     export_request,
     relative_source,
 )
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         tell("\n".join([*lines, *layout_lines(found.layout), *warnings, ""]))
         if found.missing:
             return 0  # what an export of it would refuse is no next step
-        tell(next_command("profile", *typed(request)[2:]))
+        tell(ending(following=["profile", *typed(request)[2:]]))
     return 0
 
 

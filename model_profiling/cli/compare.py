@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.cli import count_flags, platform_flags, version_flags
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
 from model_profiling.cli.run_argument import resolve_argument
@@ -90,6 +91,8 @@ def run(args: argparse.Namespace) -> int:
         say_json(list(found))
     else:
         _tell(found, limits, args.verbose)
+        if not limits.given and after is not None:
+            tell(ending(following=_next(Path(after))))
     judgements = judge(list(found), limits, args.strict)
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")
@@ -97,6 +100,13 @@ def run(args: argparse.Namespace) -> int:
         warn(f"gate: {conclusion(judgements, args.strict)}\n")
     _leave_for_ci(args, found, judgements)
     return 1 if any(judgement.failed for judgement in judgements) else 0
+
+
+def _next(after: Path) -> list[object]:
+    """Return what shows more of the second side: of a run its page, of a program what its operators take."""
+    if after.is_dir():
+        return ["report", after, "--html"]
+    return ["profile", after] if after.suffix == ".pte" else []
 
 
 def _tell(found: "Comparisons", limits: "Limits", verbose: bool) -> None:

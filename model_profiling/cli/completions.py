@@ -28,7 +28,8 @@ def run(args: argparse.Namespace) -> int:
 
     parser = make_parser()
     # Some paths are strings to the parser, because a part of them is no path: RUN:EXPERIMENT, FILE.py:CLASS.
-    kinds = {"DIR": shtab.DIRECTORY, "FILE": shtab.FILE, "A": shtab.FILE, "B": shtab.FILE, "MODEL": _models()}
+    of_files = dict.fromkeys(("FILE", "RUN", "SHAPE|FILE", "A", "B"), shtab.FILE)
+    kinds = {**of_files, "DIR": shtab.DIRECTORY, "MODEL": _models()}
     _mark(parser, kinds, shtab.FILE)
     say(shtab.complete(parser, shell=args.shell) + "\n")
     return 0

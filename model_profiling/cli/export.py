@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import tell, warn
 from model_profiling.base.units import counted
+from model_profiling.cli import input_flags, shared_flags
 from model_profiling.cli.answer import answer
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 from model_profiling.export.options import OPTIONS, Option, Verb, options_of, settled
 
@@ -25,27 +26,11 @@ HELP = "turn a PyTorch model into a .pte that can be profiled"
 _MODEL = "a name that `sme2-kit models` lists, or path/to/file.py:ClassName"
 
 
-def add_model(parser: argparse.ArgumentParser, what: str = _MODEL) -> None:
-    """Add the arguments that say which model is meant."""
+def add_model(parser: argparse.ArgumentParser, what: str = _MODEL, files: bool = False) -> None:
+    """Add the arguments that say which model is meant; with `files`, of a command that also runs it."""
     parser.add_argument("target", nargs="?", metavar="MODEL", help=what)
-    parser.add_argument("--model", metavar="MODEL", help="the same as MODEL")
-    # Both into one list: the order of the inputs is that of the flags.
-    parser.add_argument(
-        "--input-shape",
-        dest="inputs_asked",
-        action="append",
-        default=[],
-        metavar="N,C,H,W",
-        help="random input of this shape, for a model from a file that brings no example inputs; once for each input",
-    )
-    parser.add_argument(
-        "--input",
-        dest="inputs_asked",
-        action="append",
-        metavar="DTYPE:SHAPE[:LOW..HIGH]",
-        help="the same with a dtype and the range of its values (without HIGH itself): int64:1,128:0..30522 are token "
-        "ids for an embedding of 30522 rows; integers without a range are 0 and 1; bool:1,128",
-    )
+    parser.add_argument("--model", metavar="MODEL", help=argparse.SUPPRESS)  # the learning path's
+    input_flags.add_inputs(parser, files=files)
     parser.add_argument(
         "--set",
         action="append",
@@ -101,7 +86,7 @@ def add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
 
 
 def _how_to_parse(row: Option, verb: Verb) -> dict[str, Any]:
-    usual = row.default_of(verb)
+    usual = row.default
     if row.kind is bool:
         return {
             "action": "store_false" if usual else "store_true",
@@ -128,7 +113,7 @@ def flags_given(args: argparse.Namespace) -> list[str]:
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, "export")
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
+    shared_flags.add_out(parser, "default: out_<model>/artifacts")
     parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
@@ -143,7 +128,7 @@ def export_request(
     target, name = chosen_model(args)
     return ExportRequest(
         name,
-        outdir or args.outdir or Path(f"out_{name}") / "artifacts",
+        outdir or args.out or Path(f"out_{name}") / "artifacts",
         loud=args.verbose or getattr(args, "debug", False),
         target=target,
         options=load_options(args),
@@ -158,9 +143,7 @@ def run(args: argparse.Namespace) -> int:
     request = export_request(args)
     with progress(plain=request.loud) as report:
         result = from_target(report, args.force, say_cached)(request, "export")
-    return answer(
-        args, as_data(result), lambda: tell(as_text(result) + next_command("run", result.paths.pte, "--html"))
-    )
+    return answer(args, as_data(result), lambda: tell(as_text(result) + ending(following=["run", result.paths.pte])))
 
 
 def say_cached() -> None:

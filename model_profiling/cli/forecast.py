@@ -4,7 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from model_profiling.base.printing import tell
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending, page_of
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -52,9 +54,22 @@ def run(args: argparse.Namespace) -> int:
     model = measured.summary.model
     if args.target == "all":
         every = forecast_targets(measured, proof)
-        return answer(args, every, lambda: show_targets(model, every))
-    found = forecast(measured, proof, target=args.target, speedups=args.speedup)
-    return answer(args, list(found), lambda: show_forecasts(model, list(found)))
+        answer(args, every, lambda: show_targets(model, every))
+    else:
+        found = forecast(measured, proof, target=args.target, speedups=args.speedup)
+        answer(args, list(found), lambda: show_forecasts(model, list(found)))
+    if not args.json and not measured.path.is_file():
+        tell(ending(page_of(measured.path), _next(measured, args)))
+    return 0
+
+
+def _next(measured: "Run", args: argparse.Namespace) -> list[object]:
+    """Return the page with the forecast in it; first its proof, if there is none."""
+    if args.emulated is None:
+        program = measured.manifest.model.file()
+        return ["kernels", program] if program is not None else []
+    target = ["--target", args.target] if args.target and args.target != "all" else []
+    return ["report", measured.path, "--forecast", args.emulated, *target, "--html"]
 
 
 def _measured(what: str) -> "Run":

@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from model_profiling.cli import shared_flags
+
 HELP = "show the graph of a run: operators with times, kernels and source lines, by module and delegate"
 
 
@@ -16,14 +18,15 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         metavar="EMULATED",
         help="also show which kernels an emulated run of the same model used (sme2-kit kernels)",
     )
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: graph.html in the run directory")
+    shared_flags.add_out(parser, "default: graph.html in the run directory", "FILE")
     parser.add_argument("--open", action="store_true", help="show it in a browser")
     parser.add_argument("--json", action="store_true", help="print nodes and edges as JSON, and write nothing")
 
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
-    from model_profiling.base.printing import say, say_json
+    from model_profiling.base.printing import say, say_json, tell
+    from model_profiling.cli.next_step import ending
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.store.runs import resolve
 
@@ -33,8 +36,9 @@ def run(args: argparse.Namespace) -> int:
         return 0
     from model_profiling.report.files.report_files import write_graph
 
-    path, outdated = write_graph(found, args.output)
+    path, outdated = write_graph(found, args.out)
     say(f"{path}\n")
+    tell(ending(path))
     tell_outdated(outdated)
     if args.open:
         import webbrowser

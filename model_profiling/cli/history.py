@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
 from model_profiling.base.units import counted
-from model_profiling.cli import count_flags, platform_flags
+from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from model_profiling.fleet.history.trends import Series
 
 HELP = "runs over time: list, trends with steps, regressions that comparing confirms, top operators, SME2 coverage"
-_SPELLED = {"start": "--from", "end": "--to", "model": "MODEL"}
+_SPELLED = {"start": "--from", "end": "--to", "model": "MODEL|DIR"}
 _MOST = 30
 
 
@@ -26,7 +27,12 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action", choices=tuple(_ACTIONS), nargs="?", default="list", help="what to ask, or to do (default: list)"
     )
-    parser.add_argument("model", nargs="?", metavar="MODEL", help="of trend and bisect: the model, as `list` names it")
+    parser.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL|DIR",
+        help="of trend and bisect: the model, as `list` names it; of runs: the run directory (default: all out_*/runs)",
+    )
     which = parser.add_argument_group("which runs")
     which.add_argument(
         "--root", action="append", type=Path, metavar="DIR", help="a folder to look in; may be repeated (default: here)"
@@ -39,21 +45,21 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     which.add_argument("--since", metavar="DATE|90d", help="only from this day on, or of the last days (d), hours (h)")
     which.add_argument("--experiment", metavar="NAME", help="trend, regressions, bisect: only this experiment")
     parser.add_argument("--most", type=int, metavar="N", help=f"list, top: how many to print (default: {_MOST})")
-    parser.add_argument(
-        "--output", type=Path, metavar="FILE", help="trend: a page (.html, with .md and .json beside it), .svg or .png"
-    )
+    text = "trend: a page (.html, with .md and .json beside it), .svg or .png; export: .parquet or .csv"
+    shared_flags.add_out(parser, text, "FILE")
     parser.add_argument(
         "--confirm", action="store_true", help="regressions: compare the programs around each candidate, side by side"
     )
     parser.add_argument("--again", action="store_true", help="confirm, bisect: measure also what was compared before")
     parser.add_argument("--below", type=float, metavar="PCT", help="coverage: only models with less on SME2")
-    parser.add_argument("--parquet", type=Path, metavar="FILE", help="export: every measurement, for DuckDB or pandas")
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="export: the same as CSV")
+    for earlier in ("--parquet", "--csv"):
+        parser.add_argument(earlier, type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--from", dest="start", metavar="REF", help="bisect: the first program, by label or commit")
     parser.add_argument("--to", dest="end", metavar="REF", help="bisect: the last one")
     parser.add_argument("--older-than", metavar="90d", help="prune: earlier runs before this time")
     parser.add_argument("--keep-last", type=int, metavar="N", help="prune: keep so many runs of each kind")
     parser.add_argument("--yes", action="store_true", help="prune: remove them (default: only say what would go)")
+    parser.add_argument("--remove", metavar="LABEL", help="runs: remove this earlier or interrupted run of DIR")
     parser.add_argument("--json", action="store_true", help="print the answer as JSON")
     count_flags.prepare_parser(parser, "of each of two programs", threads=False)
     platform_flags.prepare_parser(parser)
@@ -75,6 +81,9 @@ def _refuse_foreign_flags(args: argparse.Namespace) -> None:
             flag = _SPELLED.get(name, f"--{name.replace('_', '-')}")
             whose = [action for action, (_, names) in _ACTIONS.items() if name in names]
             raise InputError(f"{flag} is not for `history {args.action}`", f"It is for {', '.join(whose)}.")
+    chosen = {"--root": args.root, "--model": args.of_model, "--dtype": args.dtype, "--label": args.label}
+    if args.action == "runs" and (wrong := [flag for flag, value in chosen.items() if value]):
+        raise InputError(f"{wrong[0]} is not for `history runs`", "It lists all runs of DIR: use `history list`.")
     if args.action in ("trend", "bisect") and args.model is None and args.of_model is None:
         raise InputError(f"`history {args.action}` needs a model", "`sme2-kit history list` names them.")
 
@@ -97,25 +106,16 @@ def _history(args: argparse.Namespace) -> "RunHistory":
 
 
 def _list(args: argparse.Namespace) -> None:
-    from model_profiling.report.terminal.text_table import table
+    from model_profiling.cli.run_lists import show_history
 
     found = _history(args).runs()
-    if args.json:
-        say_json(found)
-        return
-    if not found:
-        tell("no runs here: measure one with sme2-kit run, or give a folder with --root\n")
-        return
-    most = args.most or _MOST
-    rows = [("made (UTC)", "model", "dtype", "platform", "label", "commit", "median latency", "path")]
-    for run in found[:most]:
-        speeds = ", ".join(f"{ms:.3f} ms {name}" for name, ms in run.median_ms.items()) or "none"
-        what = f"unreadable: {run.problem}" if run.problem else speeds
-        commit = run.revision.commit[:10] + ("+" if run.revision.dirty else "")
-        rows.append((run.created[:16], run.model, run.dtype, run.platform, run.label, commit, what, run.path))
-    tell("\n".join(table(rows, words=len(rows[0]), optional={4, 5})) + "\n")
-    if len(found) > most:
-        tell(f"  and {len(found) - most} more (--most {len(found)})\n")
+    answer(args, found, lambda: show_history(found, args.most or _MOST, args.root or ()))
+
+
+def _runs(args: argparse.Namespace) -> None:
+    from model_profiling.cli.run_lists import show_runs
+
+    show_runs(None if args.model is None else Path(args.model), args.remove, args)
 
 
 def _series(args: argparse.Namespace, history: "RunHistory") -> "list[Series]":
@@ -138,12 +138,12 @@ def _trend(args: argparse.Namespace) -> None:
         raise InputError(
             f"no run of {args.model or args.of_model} has a measured latency", "Emulated runs have none: measure it."
         )
-    if args.output is not None:
+    if args.out is not None:
         from model_profiling.fleet.history.trend_page import write
 
-        written = write(found, args.output)
+        written = write(found, args.out)
         if not args.json:
-            tell("".join(f"{path}\n" for path in written))
+            tell("".join(f"{path}\n" for path in written) + ending(args.out if args.out.suffix == ".html" else None))
             return
     if args.json:
         say_json(found)
@@ -292,11 +292,12 @@ def _export(args: argparse.Namespace) -> None:
     from model_profiling.base.errors import InputError
     from model_profiling.fleet.history import table_export
 
-    if (args.parquet is None) == (args.csv is None):
-        raise InputError("`history export` needs --parquet FILE or --csv FILE", "Give one of the two.")
-    rows = _history(args).rows()
-    path: Path = args.parquet or args.csv
-    table_export.write(rows, path, parquet=args.parquet is not None)
+    given = [path for path in (args.out, args.parquet, args.csv) if path is not None]
+    of_known_kind = args.out is None or args.out.suffix in (".parquet", ".csv")
+    if len(given) != 1 or not of_known_kind:
+        raise InputError("`history export` needs --out FILE.parquet or --out FILE.csv", "Give one of the two.")
+    rows, path = _history(args).rows(), given[0]
+    table_export.write(rows, path, parquet=path is args.parquet or (path is args.out and path.suffix == ".parquet"))
     answer(args, {"file": str(path), "rows": len(rows)}, lambda: tell(f"{path}: {len(rows)} rows\n"))
 
 
@@ -333,11 +334,12 @@ _MEASURING = ("runs", "launches", "budget")
 # What carries each action out, and which flags it takes beside those that choose runs.
 _ACTIONS: dict[str, tuple[Callable[[argparse.Namespace], None], tuple[str, ...]]] = {
     "list": (_list, ("most",)),
-    "trend": (_trend, ("model", "output", "experiment")),
+    "runs": (_runs, ("model", "remove")),
+    "trend": (_trend, ("model", "out", "experiment")),
     "regressions": (_regressions, ("confirm", "again", "experiment", *_MEASURING)),
     "top": (_top, ("most",)),
     "coverage": (_coverage, ("below",)),
-    "export": (_export, ("parquet", "csv")),
+    "export": (_export, ("out", "parquet", "csv")),
     "bisect": (_bisect, ("model", "start", "end", "again", "experiment", *_MEASURING)),
     "prune": (_prune, ("older_than", "keep_last", "yes")),
 }

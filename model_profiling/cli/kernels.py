@@ -3,9 +3,11 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.cli import platform_flags, version_flags
+from model_profiling.base.printing import tell
+from model_profiling.cli import platform_flags, shared_flags, version_flags
 from model_profiling.cli.answer import answer
 from model_profiling.cli.command_line import command_line
+from model_profiling.cli.next_step import ending, page_of
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 
@@ -15,9 +17,7 @@ HELP = "show which SME2 kernels a model uses, operator by operator, without SME2
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.pte", nargs="?", help="the model")
-    parser.add_argument(
-        "--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/emulator, or <platform>_kernels"
-    )
+    shared_flags.add_out(parser, "default: out_<model>/runs/emulator, or <platform>_kernels")
     parser.add_argument(
         "--level",
         action="append",
@@ -55,7 +55,6 @@ def _make_table(args: argparse.Namespace) -> int:
     from model_profiling.analysis.sme2.kernel_table import table_path
     from model_profiling.api.table_making import make_table
     from model_profiling.base import files
-    from model_profiling.base.printing import tell
 
     with (
         files.scratch_directory("sme2-kit-table-") as work,
@@ -76,11 +75,13 @@ def _show(args: argparse.Namespace) -> int:
     from model_profiling.report.terminal import run_text
 
     with platform_flags.chosen_platform(args, args.model) as platform, progress() as report:
-        asked = kernels_request(args.model, platform, args.level, args.output_root, command_line(args))
+        asked = kernels_request(args.model, platform, args.level, args.out, command_line(args))
         measured = measure(asked, platform, report, note)
     found = measured.run
     tell_outdated(found.save())
     found.check_outputs()
     answer(args, kernels_data(found), lambda: run_text.show_evidence(found, measured.remark))
+    if not args.json:
+        tell(ending(page_of(found.path), ["forecast", args.model, found.path]))
     found.check()
     return 0

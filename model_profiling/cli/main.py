@@ -31,8 +31,9 @@ GROUPS = {
     ),
 }
 # What is a part of another command by now: these work, and are not listed.
-_EARLIER = ("runs", "quicktest", "validate-skill")
-COMMANDS = (*(name for names in GROUPS.values() for name in names), *_EARLIER)
+_EARLIER = {"runs": ("history", "runs"), "quicktest": ("profile", "--demo"), "validate-skill": ("skills", "validate")}
+_LISTED = tuple(name for names in GROUPS.values() for name in names)
+COMMANDS = (*_LISTED, *_EARLIER)
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
@@ -100,7 +101,8 @@ def main(argv: list[str] | None = None) -> int:
         return _fail(f"there is no command {argv[0]!r}", hint, 2, _asks_json(argv))
     try:
         # Only the command that was asked for is prepared: the others take time and are not needed.
-        parser = make_parser(argv[:1] if argv and argv[0] in COMMANDS else COMMANDS)
+        argv = [*_EARLIER.get(argv[0], argv[:1]), *argv[1:]] if argv else []
+        parser = make_parser(argv[:1] if argv and argv[0] in _LISTED else _LISTED)
         if not argv:
             parser.print_help()
             return 2
@@ -193,7 +195,7 @@ def _fail(message: str, hint: str, code: int, as_json: bool = False) -> int:
     return code
 
 
-def make_parser(names: Iterable[str] = COMMANDS) -> argparse.ArgumentParser:
+def make_parser(names: Iterable[str] = _LISTED) -> argparse.ArgumentParser:
     """Return the command line with these subcommands in it."""
     parser = Parser(
         prog="sme2-kit",

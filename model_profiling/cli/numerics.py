@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
 from model_profiling.cli import export as export_command
-from model_profiling.cli import platform_flags
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli import platform_flags, shared_flags
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ HELP = "show which layer of a model loses the accuracy, layer by layer against e
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or its .pte")
     export_command.add_options(parser, "numerics")
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/artifacts")
+    shared_flags.add_out(parser, "default: out_<model>/artifacts")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--force", action="store_true", help="export even if nothing changed since the last time")
     parser.add_argument(
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     tell(as_text(found))
     tell(f"  record:    {relative_to_here(made.paths.numerics)}\n")
     tell(f"  picture:   {relative_to_here(picture)}\n")
-    tell(next_command("run", made.paths.pte, "--html"))
+    tell(ending(following=["run", made.paths.pte]))
     return 0
 
 
@@ -65,7 +65,7 @@ def _of_program(args: argparse.Namespace) -> "ExportRequest":
     from model_profiling.store.artifacts import ExportPaths
 
     paths = ExportPaths(Path(export_command.model_text(args)).resolve())
-    if export_command.flags_given(args) or args.outdir or args.force:
+    if export_command.flags_given(args) or args.out or args.force:
         raise InputError(
             f"{paths.pte.name} is exported already", "Leave the flags of an export out, or give the model."
         )

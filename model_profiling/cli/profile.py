@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import count_flags, label_flags, platform_flags, version_flags
+from model_profiling.cli import count_flags, label_flags, platform_flags, shared_flags, version_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli import tune as tune_command
 from model_profiling.cli.command_line import command_line
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import after_run, ending
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 
@@ -24,23 +24,25 @@ HELP = "export a model, run it with acceleration on and off, and write a report:
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    export_command.add_model(parser, "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or a .pte")
+    what = "a name that `sme2-kit models` lists, path/to/file.py:ClassName, or a .pte"
+    export_command.add_model(parser, what, files=True)
     export_command.add_options(parser, "profile")
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="place of all results (default: out_<model>)")
+    shared_flags.add_out(parser, "place of all results (default: out_<model>)")
     platform_flags.prepare_parser(parser)
     count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
     version_flags.prepare_parser(parser, "several, as in 1.5.0,1.5.1, take turns and are compared")
-    parser.add_argument(
-        "--inputs", nargs="+", type=Path, default=[], metavar="FILE", help="files to run on: .npy or raw .bin, in order"
-    )
     label_flags.prepare_parser(parser)
+    text = (
+        "instead of MODEL: toy_cnn, with a check of the set-up and of the results; takes only --dtype, --out, --label"
+    )
+    parser.add_argument("--demo", action="store_true", help=text)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")
     parser.add_argument(
         "--tune", action="store_true", help="then look for a faster program, as `tune` does, and keep it"
     )
     tune_command.add_min_sqnr(parser)
-    parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
+    shared_flags.add_html(parser, "the HTML page (report.html)")
     parser.add_argument(
         "--json", action="store_true", help="print paths, export record, analysis and next command as JSON"
     )
@@ -51,6 +53,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.measuring import measure
 
+    if args.demo:
+        return _demo(args)
     target = _checked(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         for choice in version_flags.choices(args):
@@ -60,18 +64,32 @@ def run(args: argparse.Namespace) -> int:
         measured = measure(_asked(args, pte, platform.folder), platform, report, note)
         tuned = None
         if args.tune and exported is not None:
-            home = (args.outdir or exported.paths.directory.parent) / "tune"
+            home = (args.out or exported.paths.directory.parent) / "tune"
             tuned = tune_command.tuned(args, home, platform, report)
     found = measured.run
     for remark in filter(None, (measured.remark, measured.reused)):
         note(remark)
     found.check_outputs()
     outdated = found.save()
-    written = found.report(html=args.html)
+    written = found.report(html=args.html is not False)
     _show(args, target, exported, found, written, tuned)
     tell_outdated(outdated)
     found.check()
     return 0
+
+
+def _demo(args: argparse.Namespace) -> int:
+    from model_profiling.base.errors import InputError
+    from model_profiling.cli.demo import run_demo
+    from model_profiling.cli.main import make_parser
+
+    usual = vars(make_parser(["profile"]).parse_args(["profile"]))
+    taken = ("demo", "dtype", "out", "label", "words", "debug")
+    wrong = [name for name, value in vars(args).items() if name not in taken and value != usual.get(name)]
+    if wrong:
+        said = "MODEL" if wrong[0] == "target" else f"--{wrong[0].replace('_', '-')}"
+        raise InputError(f"--demo takes no {said}", "Leave it out, or leave out --demo.")
+    return run_demo(args)
 
 
 def _checked(args: argparse.Namespace) -> str:
@@ -88,7 +106,7 @@ def _checked(args: argparse.Namespace) -> str:
         checked_label(label)
     for path in args.inputs:
         if not files.is_file(path):
-            raise InputError(f"input file {path} does not exist", "Correct --inputs, or leave it out.")
+            raise InputError(f"input file {path} does not exist", "Correct --input, or leave it out.")
     if target.endswith(".pte"):
         given = [*export_command.flags_given(args), *(["--tune"] if args.tune else [])]
         if given:
@@ -106,7 +124,7 @@ def _checked(args: argparse.Namespace) -> str:
 def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
     from model_profiling.api.exporting import from_target
 
-    request = export_command.export_request(args, "profile", args.outdir / "artifacts" if args.outdir else None)
+    request = export_command.export_request(args, "profile", args.out / "artifacts" if args.out else None)
     return from_target(report, args.force, export_command.say_cached)(request, "export")
 
 
@@ -117,7 +135,7 @@ def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
     return RunRequest(
         model=pte,
         inputs=args.inputs,
-        out=root_below(args.outdir, platform, pte) if args.outdir else None,
+        out=root_below(args.out, platform, pte) if args.out else None,
         counts=count_flags.counts(args),
         threads=args.threads,
         executorch=version_flags.choices(args),
@@ -135,7 +153,6 @@ def _show(
     written: list[Path],
     tuned: "TuneResult | None",
 ) -> None:
-    from model_profiling.base.installation import relative_to_here
     from model_profiling.report.terminal import run_text
 
     following = _next(args, target, run, exported) if tuned is None else tune_command.following(tuned)
@@ -155,10 +172,8 @@ def _show(
         run_text.show_run(run)
     if tuned is not None:
         tell("\n" + tune_command.as_text(tuned))
-    for path in written:
-        if path.suffix in (".md", ".html"):
-            tell(f"  report:    {relative_to_here(path)}\n")
-    tell(next_command(*following))
+    *_, page = (path for path in written if path.suffix in (".md", ".html"))
+    tell(ending(page, following))
 
 
 def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
@@ -166,6 +181,4 @@ def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportRe
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
     if exported is not None and rewrites and "rewrites" not in args:
         return ["tune", target, "--dtype", exported.record.dtype, *export_command.model_words(args)]
-    if run.manifest.timing == "measured":
-        return ["kernels", exported.paths.pte if exported else target]
-    return ["report", run.path, "--html"]
+    return after_run(run)

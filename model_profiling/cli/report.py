@@ -5,7 +5,8 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say
+from model_profiling.base.printing import say, tell
+from model_profiling.cli import shared_flags
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
@@ -17,16 +18,8 @@ _PICTURES = ("shift", "modules", "latency", "operators", "threads", "roofline")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "paths",
-        nargs="*",
-        type=Path,
-        metavar="DIR",
-        help="a run directory (DIR@LABEL: an earlier run); several give one combined report",
-    )
-    parser.add_argument(
-        "--run-dir", action="append", type=Path, default=[], metavar="DIR", help="the same as DIR; may be repeated"
-    )
+    text = "a run directory (DIR@LABEL: an earlier run); several give one combined report"
+    shared_flags.add_runs(parser, text, "--run-dir")
     parser.add_argument("--html", action="store_true", help="also write the HTML page (report.html)")
     parser.add_argument("--open", action="store_true", help="write the HTML page and show it in a browser")
     parser.add_argument(
@@ -55,20 +48,21 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write only overlays for Google's Model Explorer and a graph for it; with --open, show them in it",
     )
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: report.md in the run directory")
+    shared_flags.add_out(parser, "default: report.md in the run directory", "FILE")
     parser.add_argument("--title", default="", metavar="T", help="default: the model and the platform")
 
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
     from model_profiling.base.errors import InputError
+    from model_profiling.cli.next_step import ending
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report.drawing.drawing_pool import DrawingPool
     from model_profiling.store.artifacts import MANIFEST
     from model_profiling.store.derived import OutdatedFile
     from model_profiling.store.runs import resolve
 
-    paths = [resolve(path) for path in [*args.run_dir, *args.paths]]
+    paths = [resolve(path) for path in shared_flags.given_paths(args)]
     if not paths:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
@@ -94,10 +88,12 @@ def run(args: argparse.Namespace) -> int:
         if len(runs) > 1:
             from model_profiling.report import combined
 
-            written = combined.write(runs, artist, args.output, args.title)
+            written = combined.write(runs, artist, args.out, args.title)
         else:
             written, outdated = _write(runs[0], artist, args)
     say("".join(f"{path}\n" for path in written))
+    pages = [path for path in written if path.suffix in (".md", ".html")]
+    tell(ending(pages[-1] if pages else None, ["graph", runs[0].path] if pages and len(runs) == 1 else []))
     tell_outdated(outdated)
     if args.open:
         import webbrowser
@@ -116,9 +112,9 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.store.artifacts import MODEL_EXPLORER
     from model_profiling.store.runs import resolve
 
-    if args.png or args.html or args.output or args.title or args.experiment:
+    if args.png or args.html or args.out or args.title or args.experiment:
         raise InputError(
-            "--model-explorer writes no report", "Leave --html, --png, --output, --experiment and --title out."
+            "--model-explorer writes no report", "Leave --html, --png, --out, --experiment and --title out."
         )
     run = Run.open(paths[0], emulated=resolve(args.forecast) if args.forecast else None)
     written, outdated = write_model_explorer(run)
@@ -138,9 +134,9 @@ def _write(run: "Run", artist: "DrawingPool", args: argparse.Namespace) -> "tupl
 
     of = f"_{args.experiment[0]}" if args.experiment else ""
     if args.png:
-        picture = args.output or run.path / f"{args.png}{of}.png"
+        picture = args.out or run.path / f"{args.png}{of}.png"
         return write_picture(run, artist, args.png, picture, args.theme, args.width)
-    output = args.output or (run.path / REPORT).with_stem(f"report{of}")
+    output = args.out or (run.path / REPORT).with_stem(f"report{of}")
     # A name that ends in .html asks for the page and nothing else.
     only_page = output.suffix == ".html"
     page = args.html or args.open or only_page

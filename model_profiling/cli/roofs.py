@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.printing import tell
-from model_profiling.cli import platform_flags
+from model_profiling.cli import platform_flags, shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 HELP = "measure peak rates of this CPU; reports compare operators with them; `show` shows them again"
 _WIDTH = 760
-_MEASURING = ("dtype", "threads", "runs", "launches", "output", "platform")
+_MEASURING = ("dtype", "threads", "runs", "launches", "out", "platform")
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", action="append", type=int, metavar="N", help="may be repeated (default: 1)")
     parser.add_argument("--runs", type=int, metavar="N", help="timed runs of each, over all launches (default: 30)")
     parser.add_argument("--launches", type=int, metavar="N", help="processes started for each (default: 3)")
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: the kit's cache, by the CPU's name")
+    shared_flags.add_out(parser, "default: the kit's cache, by the CPU's name", "FILE")
     parser.add_argument("--picture", type=Path, metavar="FILE", help="also draw the rates by shape: .png or .svg")
     parser.add_argument("--json", action="store_true", help="print roofs.json: every probe and its best time")
     platform_flags.prepare_parser(parser)
@@ -46,10 +47,18 @@ def run(args: argparse.Namespace) -> int:
         if args.which is not None:
             raise InputError(f"{args.which} can be given only with show", "For example: sme2-kit roofs show FILE")
         roofs = _measured(args)
-        path = args.output or roofs_path(roofs.cpu)
+        path = args.out or roofs_path(roofs.cpu)
     if args.picture is not None:
         _draw(roofs, args.picture)
-    return answer(args, roofs, lambda: tell(_as_text(roofs, path)))
+    return answer(args, roofs, lambda: tell(_as_text(roofs, path) + ending(following=_next())))
+
+
+def _next() -> list[object]:
+    """Return the report that has these roofs from now on, if there is a run where commands put them."""
+    from model_profiling.store.runs import find_runs_below
+
+    runs = find_runs_below(Path())
+    return ["report", runs[0], "--html"] if runs else []
 
 
 def _measured(args: argparse.Namespace) -> "Roofs":
@@ -61,7 +70,7 @@ def _measured(args: argparse.Namespace) -> "Roofs":
     for number in threads:
         checked_counts(args.runs, args.launches, None, number, lambda name: f"--{name}")
     counts = Counts(args.runs or COUNTS.runs, args.launches or COUNTS.launches)
-    asked = Probing(tuple(dict.fromkeys(args.dtype or ARITHMETICS)), threads, counts, args.output)
+    asked = Probing(tuple(dict.fromkeys(args.dtype or ARITHMETICS)), threads, counts, args.out)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         return measure_roofs(asked, platform, report, note)
 

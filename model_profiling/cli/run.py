@@ -4,9 +4,18 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say, warn
-from model_profiling.cli import count_flags, label_flags, phase_flags, platform_flags, version_flags
+from model_profiling.base.printing import tell, warn
+from model_profiling.cli import (
+    count_flags,
+    input_flags,
+    label_flags,
+    phase_flags,
+    platform_flags,
+    shared_flags,
+    version_flags,
+)
 from model_profiling.cli.command_line import command_line
+from model_profiling.cli.next_step import after_run, ending
 from model_profiling.cli.notes import note, tell_outdated
 from model_profiling.cli.progress import progress
 
@@ -24,15 +33,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="a JSON config instead (see model_profiling/configs/)"
     )
-    parser.add_argument(
-        "--inputs",
-        nargs="+",
-        type=Path,
-        default=[],
-        metavar="FILE",
-        help=".npy or raw .bin, one per input, without a config; default: the export's samples, else ones",
-    )
-    parser.add_argument("--output-root", type=Path, metavar="DIR", help="default: out_<model>/runs/<platform>")
+    input_flags.add_inputs(parser, specs=False, files=True)
+    shared_flags.add_out(parser, "default: out_<model>/runs/<platform>")
     platform_flags.prepare_parser(parser)
     parser.add_argument("--only", action="append", metavar="EXPERIMENT", help="only this experiment; may be repeated")
     count_flags.prepare_parser(parser, "per experiment", several=True)
@@ -48,7 +50,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         help="measure nothing; analyse what an interrupted run has measured so far, labelled as partial",
     )
     parser.add_argument("--analysis-only", action="store_true", help="measure nothing; compute the results again")
-    parser.add_argument("--html", action="store_true", help="also write the report: report.md and report.html")
+    shared_flags.add_html(parser)
     parser.add_argument(
         "--json", action="store_true", help="print analysis_summary.json: the analysis, with its metrics"
     )
@@ -81,8 +83,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(run: "Run", args: argparse.Namespace) -> None:
-    """Write what derives from a run, print it, and write its report if that was asked for."""
-    from model_profiling.base.installation import relative_to_here
+    """Write what derives from a run, and its report; print it."""
     from model_profiling.base.printing import say_json
     from model_profiling.report.terminal import run_text
 
@@ -91,10 +92,24 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
         say_json(run.full_summary)
     elif not args.quiet:
         run_text.show_run(run)
-    if args.html:
-        written = "".join(f"{relative_to_here(path)}\n" for path in run.report(html=True))
-        (warn if args.json else say)(written)
+    page = _written_page(run, args.html)
+    (warn if args.json else tell)(ending(page, [] if args.quiet else after_run(run)))
     tell_outdated(outdated)
+
+
+def _written_page(run: "Run", asked: bool | None) -> Path | None:
+    """Write the report; what was measured is no failure because of a page that nobody asked for."""
+    from model_profiling.base.errors import KitError
+
+    if asked is False:
+        return None
+    try:
+        return run.report(html=True)[-1]
+    except KitError as error:
+        if asked:
+            raise
+        note(f"no page was written: {error.message}. {error.hint}")
+        return None
 
 
 def _analyze_partial(args: argparse.Namespace) -> int:
@@ -119,7 +134,7 @@ def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
     if args.config is not None:
         config = load_config(args.config)
         return Path(config.output_root), config.label
-    return args.output_root or output_root_of(args.model, folder_of(platform_flags.choice_of(args))), None
+    return args.out or output_root_of(args.model, folder_of(platform_flags.choice_of(args))), None
 
 
 def _asked(args: argparse.Namespace) -> "RunRequest":
@@ -132,15 +147,15 @@ def _asked(args: argparse.Namespace) -> "RunRequest":
             "give a .pte or --config, one of the two",
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
-    beside = args.output_root or args.inputs or args.method or phase_flags.given(args)
+    beside = args.out or args.inputs or args.method or phase_flags.given(args)
     if args.config is not None and (beside or count_flags.given(args)):
-        flags = "--output-root, --inputs, --method, --tokens, and all flags of counts, start-up and phases"
+        flags = "--out, --input, --method, --tokens, and all flags of counts, start-up and phases"
         raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
     return RunRequest(
         model=args.model,
         config=args.config,
         inputs=args.inputs,
-        out=args.output_root,
+        out=args.out,
         counts=count_flags.counts(args),
         threads=args.threads,
         lengths=phase_flags.lengths(args),

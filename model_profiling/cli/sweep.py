@@ -4,9 +4,10 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
+from model_profiling.cli import shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -19,7 +20,7 @@ HELP = "export and run many models, dtypes and rewrites on many targets, and com
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, metavar="FILE.json", help="what to sweep over")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="default: what the file says, else out_<its name>")
+    shared_flags.add_out(parser, "default: what the file says, else out_<its name>")
     parser.add_argument(
         "--only", action="append", default=[], metavar="TEXT", help="only cells with this in their names; repeatable"
     )
@@ -28,6 +29,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ray", metavar="ADDRESS", help="run the jobs on a Ray cluster (HOST:PORT, or auto for one on this machine)"
     )
+    shared_flags.add_html(parser, "pages: neither that of the sweep nor those of its runs")
     parser.add_argument("--json", action="store_true", help="print sweep.json: every job and cell, with its numbers")
 
 
@@ -35,13 +37,13 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api import sweep_api
     from model_profiling.base.errors import RunError
 
-    sweep = sweep_api.open_sweep(args.file, args.output, args.only)
+    sweep = sweep_api.open_sweep(args.file, args.out, args.only, pages=args.html is not False)
     if args.dry_run:
         _show_plan(sweep.plan(args.fresh), args.json)
         return 0
     with progress(of="jobs", command="sweep") as report:
         result = sweep.run(sweep_api.executor(args.ray), args.fresh, report, note)
-    answer(args, result, lambda: tell(as_text(result, sweep.folder.home)))
+    answer(args, result, lambda: tell(as_text(result, sweep.folder.home, sweep.pages)))
     failed = [job for job in result.jobs if job.state == "failed"]
     if failed:
         raise RunError(
@@ -60,8 +62,8 @@ def _show_plan(plan: "list[tuple[Job, bool]]", as_json: bool) -> None:
     tell("\n".join([*lines, f"{len(plan)} jobs, {done} finished", ""]))
 
 
-def as_text(result: "SweepResult", home: Path) -> str:
-    """Return one line for each cell, and where the page is."""
+def as_text(result: "SweepResult", home: Path, page: bool = True) -> str:
+    """Return one line for each cell, and where the page is, if there is one."""
     from model_profiling.fleet.sweep.portfolio import PAGE
     from model_profiling.report import numbers
     from model_profiling.report.terminal.text_table import table
@@ -83,4 +85,4 @@ def as_text(result: "SweepResult", home: Path) -> str:
         if not cell.results:
             rows.append((cell.name, cell.state, "-", "-", "-", "-"))
     lines = [f"{result.name}: {result.status}", "", *table(rows, words=1, left={5})]
-    return "\n".join([*lines, "", f"  page:      {relative_to_here(home / PAGE)}", ""])
+    return "\n".join([*lines, "", ""]) + ending(home / PAGE if page else None, ["history", "list", "--root", home])

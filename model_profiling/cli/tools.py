@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say
+from model_profiling.cli import shared_flags
 
 if TYPE_CHECKING:
     from model_profiling.analysis.timing.profile import Profile
@@ -83,7 +84,7 @@ def _one_dump(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("etdump", nargs="?", type=Path, metavar="FILE", help=what)
     parser.add_argument("--etdump", dest="etdump_flag", type=Path, metavar="FILE", help="the same as the argument")
     parser.add_argument("--timeline-csv", type=Path, metavar="FILE", help="the same, for a timeline CSV")
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
+    shared_flags.add_out(parser, "default: standard output", "FILE")
     parser.add_argument("--categories", type=Path, metavar="FILE", help="extends or overrides the category table")
 
 
@@ -102,14 +103,14 @@ def _etdump_to_csv(args: argparse.Namespace) -> int:
     from model_profiling.report.files.tables import timeline_csv
 
     profile = _profile(args)
-    return _write(args.output, timeline_csv(profile, range(profile.executions)))
+    return _write(args.out, timeline_csv(profile, range(profile.executions)))
 
 
 def _etdump_to_ops_json(args: argparse.Namespace) -> int:
     """Write where the time of an ETDump goes, by operator, as JSON."""
     from model_profiling.analysis.timing.breakdown import break_down
 
-    return _write_json(args.output, break_down(_profile(args)))
+    return _write_json(args.out, break_down(_profile(args)))
 
 
 def _categorize_operators(args: argparse.Namespace) -> int:
@@ -121,7 +122,7 @@ def _categorize_operators(args: argparse.Namespace) -> int:
         entry.category: [o for o in breakdown.operators if o.category == entry.category]
         for entry in breakdown.categories
     }
-    return _write_json(args.output, {"categories": breakdown.categories, "operators": operators})
+    return _write_json(args.out, {"categories": breakdown.categories, "operators": operators})
 
 
 def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
@@ -136,7 +137,7 @@ def _analyze_transpose_patterns(args: argparse.Namespace) -> int:
         pte.read(args.model)  # what the user names must be readable; what is found by itself need not be
     model = args.model or _model_behind(_source(args))
     graph = read_graph(profile.instances, model) if model is not None else None
-    return _write_json(args.output, data_movement(break_down(profile), graph))
+    return _write_json(args.out, data_movement(break_down(profile), graph))
 
 
 def _model_behind(dump: Path) -> Path | None:
@@ -154,13 +155,13 @@ def _runs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "path", nargs="?", metavar="PATH", help="run directory, DIR:EXPERIMENT, .etdump or timeline CSV"
     )
-    parser.add_argument("--run-dir", metavar="DIR", help="the same as the argument")
+    parser.add_argument("--run-dir", help=argparse.SUPPRESS)
     parser.add_argument("--timeline-csv", type=Path, metavar="A", help="a *_all_runs_timeline.csv instead")
     parser.add_argument("--compare", type=Path, metavar="B", help="another timeline CSV, to compare with the first")
     parser.add_argument("--name", "--name1", default="A", help="what to call the first CSV (default: A)")
     parser.add_argument("--name2", default="B", help="what to call the second (default: B)")
-    parser.add_argument("--output", "-o", type=Path, metavar="FILE", help="default: standard output")
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write NAME_robust_stats.json there")
+    parser.add_argument("--output-dir", type=Path, help=argparse.SUPPRESS)  # NAME_robust_stats.json goes there
+    shared_flags.add_out(parser, "default: standard output", "FILE")
     parser.add_argument("--verbose", action="store_true", help="also print the comparison as a sentence")
 
 
@@ -180,7 +181,7 @@ def _robust_latency_analysis(args: argparse.Namespace) -> int:
         for name, side in chosen.items()
         if side.turns
     }
-    return _write_json(args.output, stats)
+    return _write_json(args.out, stats)
 
 
 def _latency_of_timelines(args: argparse.Namespace) -> int:
@@ -206,7 +207,7 @@ def _latency_of_timelines(args: argparse.Namespace) -> int:
         found["comparison"] = comparison
         if args.verbose:
             say(f"{comparison_sentence(comparison)}\n")
-    output = args.output
+    output = args.out
     if args.output_dir is not None:
         output = args.output_dir / f"{re.sub(r'[^A-Za-z0-9_.-]', '_', args.name)}_robust_stats.json"
     return _write_json(output, found)
@@ -217,7 +218,7 @@ def _two_timelines(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--compare", type=Path, metavar="B", help="another one, to compare with")
     parser.add_argument("--name1", default="A", help="what to call the first (default: A)")
     parser.add_argument("--name2", default="B", help="what to call the second (default: B)")
-    parser.add_argument("--output-dir", type=Path, metavar="DIR", help="write operator tables and the comparison there")
+    shared_flags.add_out(parser, "write operator tables and the comparison there")
     parser.add_argument("--categories", type=Path, metavar="FILE", help="extends or overrides the category table")
     parser.add_argument("--verbose", action="store_true", help="print all operators, not the top ones")
 
@@ -233,21 +234,14 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> int:
     sides = [(args.name1, read_timeline(args.timeline_csv, table))]
     if args.compare is not None:
         sides.append((args.name2, read_timeline(args.compare, table)))
-    report_timelines(sides, args.output_dir, args.verbose, lambda path, text: write_listed(path, text, _typed()))
+    report_timelines(sides, args.out, args.verbose, lambda path, text: write_listed(path, text, _typed()))
     return 0
 
 
 def _one_log(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("log", nargs="?", type=Path, metavar="LOG", help="the log of a trace-enabled runner")
     parser.add_argument("--xnntrace", type=Path, metavar="LOG", help="the same as the argument")
-    parser.add_argument(
-        "--output",
-        "--out",
-        "-o",
-        type=Path,
-        metavar="FILE",
-        help="a name that ends in .csv asks for CSV (default: stdout)",
-    )
+    shared_flags.add_out(parser, "a name that ends in .csv asks for CSV (default: stdout)", "FILE")
 
 
 def _xnntrace_to_kernels(args: argparse.Namespace) -> int:
@@ -257,9 +251,9 @@ def _xnntrace_to_kernels(args: argparse.Namespace) -> int:
 
     log = Path(str(_given(args.log, args.xnntrace, "a log")))
     kernels = read_log(log)
-    if args.output is not None and args.output.suffix == ".csv":
-        return _write(args.output, kernels_csv(kernels))
-    return _write_json(args.output, {"log": str(log), "kernels": kernels})
+    if args.out is not None and args.out.suffix == ".csv":
+        return _write(args.out, kernels_csv(kernels))
+    return _write_json(args.out, {"log": str(log), "kernels": kernels})
 
 
 def _logs_or_run(parser: argparse.ArgumentParser) -> None:
@@ -267,7 +261,7 @@ def _logs_or_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sources", nargs="*", type=Path, metavar="SOURCE", help=what)
     parser.add_argument("--sme2-on", type=Path, metavar="FILE", help="the log or CSV with SME2")
     parser.add_argument("--sme2-off", type=Path, metavar="FILE", help="the log or CSV without")
-    parser.add_argument("--output", "--out", "-o", type=Path, metavar="FILE", help="default: standard output")
+    shared_flags.add_out(parser, "default: standard output", "FILE")
 
 
 def _generate_kernel_view(args: argparse.Namespace) -> int:
@@ -291,10 +285,10 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
         summary = run.summary
         if not any(experiment.coverage for experiment in summary.experiments.values()):
             raise InputError(f"{only} has no trace run", "Run an experiment with `mode: trace`.")
-        written = _write(args.output, kernel_view(summary))
+        written = _write(args.out, kernel_view(summary))
         verify_kernels(summary)
         return written
-    return _write(args.output, log_view({name: read_kernels(path) for name, path in sides.items()}))
+    return _write(args.out, log_view({name: read_kernels(path) for name, path in sides.items()}))
 
 
 Prepare = Callable[[argparse.ArgumentParser], None]

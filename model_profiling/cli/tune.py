@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import count_flags, platform_flags
+from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli.export import add_model, add_options, chosen_model, load_options, options_given
-from model_profiling.cli.next_step import next_command
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ HELP = "measure the variants of a model that the advice recommends, interleaved,
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_options(parser, "tune")
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_<model>/tune")
+    shared_flags.add_out(parser, "default: out_<model>/tune")
     count_flags.prepare_parser(parser, "of each variant")
     parser.add_argument(
         "--tokens", type=Path, metavar="FILE", help="of a language model: a .npy of int64 ids; adds their perplexity"
@@ -56,18 +56,18 @@ def add_min_sqnr(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     _, name = chosen_model(args)
     count_flags.counts(args)  # says which flag is wrong
-    home = args.outdir or Path(f"out_{name}") / "tune"
+    home = args.out or Path(f"out_{name}") / "tune"
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         result = tuned(args, home, platform, report, tokens=args.tokens, worst_layers=args.worst_layers)
     if args.json:
         say_json(result)
     else:
         tell(as_text(result))
-        tell(next_command(*following(result)))
         if any(entry.pareto is not None for entry in result.tried):
             from model_profiling.tune.pareto_picture import write_picture
 
             tell(f"  picture:   {relative_to_here(write_picture(result, home))}\n")
+        tell(ending(following=following(result)))
     return 0
 
 
@@ -102,7 +102,7 @@ def tuned(
 
 def following(result: "TuneResult") -> list[object]:
     """Return the next command: what was gained, measured once more; or where the time goes of what is there."""
-    program, base = (relative_to_here(Path(path)) for path in (result.program, result.baseline_program))
+    program, base = Path(result.program), Path(result.baseline_program)
     return ["compare", base, program] if result.winner else ["profile", program]
 
 

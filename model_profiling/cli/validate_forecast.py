@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import tell
-from model_profiling.cli import platform_flags
+from model_profiling.cli import platform_flags, shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.notes import note
 from model_profiling.cli.progress import progress
 
@@ -29,7 +30,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--budget", type=float, metavar="SECONDS", help="time for the runs of each model in each dtype (default: 20)"
     )
-    parser.add_argument("--outdir", type=Path, metavar="DIR", help="default: out_forecast_validation")
+    shared_flags.add_out(parser, "default: out_forecast_validation")
     parser.add_argument("--force", action="store_true", help="measure again what is already there, roofs too")
     parser.add_argument("--json", action="store_true", help="print forecast_validation.json")
     platform_flags.prepare_parser(parser)
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.pipeline.counts import checked_counts
 
     checked_counts(None, None, args.budget, None, lambda name: f"--{name}")
-    home = args.outdir or Path("out_forecast_validation")
+    home = args.out or Path("out_forecast_validation")
     models, dtypes = (tuple(dict.fromkeys(given)) for given in (args.models or MODELS, args.dtypes or ARITHMETICS))
     asked = ValidationRequest(home, models, dtypes, args.budget or BUDGET_S, force=args.force)
     asked.check()
@@ -64,6 +65,5 @@ def _as_text(found: "ForecastValidation", home: Path) -> str:
     if found.models:
         rows = [MODEL_COLUMNS, *(tuple(map(shown, model_row(model))) for model in found.models)]
         lines += ["", *table(rows, words=3, left={6, 9}, optional={6, 9})]
-    files = [("page", VALIDATION_PAGE), ("to share", FORECAST_VALIDATION)]
-    lines += ["", *(f"  {what:<9} {relative_to_here(home / name)}" for what, name in files)]
-    return "\n".join([*lines, "  docs/platforms.md says how to send it in.", ""])
+    share = f"  to share   {relative_to_here(home / FORECAST_VALIDATION)} (docs/platforms.md says how to send it in)"
+    return "\n".join([*lines, "", share, ""]) + ending(home / VALIDATION_PAGE)

@@ -7,7 +7,7 @@ from typing import Any
 
 from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, unplain
-from model_profiling.models.options import InputSpec, LoadOptions, input_spec, literal_text
+from model_profiling.models.options import LoadOptions, input_spec, literal_text
 from model_profiling.store.artifacts import ExportRecord, RequestRecord
 
 
@@ -16,7 +16,7 @@ def typed(request: ExportRequest) -> list[str]:
     options = request.options
     words = ["sme2-kit", "export", request.target or request.model, "--dtype", request.dtype]
     for spec in options.inputs:
-        words += ["--input-shape" if spec == InputSpec(spec.shape) else "--input", str(spec)]
+        words += ["--input", str(spec)]
     words += [word for key, value in options.settings for word in ("--set", f"{key}={literal_text(value) or value}")]
     words += ["--checkpoint", str(options.checkpoint)] if options.checkpoint else []
     chosen = [(row, getattr(request, row.name)) for row in DECIDING if row.name != "dtype"]
@@ -87,7 +87,7 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
             moved_option: dict[str, Any] = {row.name: _seen_from(base, asked, str(path))}
             request = replace(request, **moved_option)
     outdir = _seen_from(base, asked, asked.outdir)
-    return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--outdir", outdir])
+    return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--out", outdir])
 
 
 def _seen_from(base: str, asked: RequestRecord, path: str) -> str:

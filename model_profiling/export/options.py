@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict
 
 from model_profiling.base import dtypes
-from model_profiling.base.dtypes import CALIBRATED, FP32, dtype_of, linear_only_words, why_refused
+from model_profiling.base.dtypes import CALIBRATED, DEFAULT_DTYPE, dtype_of, linear_only_words, why_refused
 from model_profiling.base.errors import InputError
 from model_profiling.base.rewrites import REWRITE_CHOICES, REWRITE_HELP
 
@@ -36,7 +36,6 @@ class Option:
     # '' for the field's name with dashes: `--keep-fp32`; of a switch that is on unless asked otherwise: `--no-verify`.
     flag: str = ""
     # Of single verbs.
-    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     helps: Mapping[str, str] = dataclasses.field(default_factory=dict)
     # Raises InputError if the value, which is not the default, does not go with the rest.
     check: Callable[[Any], None] = lambda asked: None
@@ -55,9 +54,6 @@ class Option:
     def title(self) -> str:
         """What messages call it: `memory format`."""
         return self.flag.removeprefix("--").removeprefix("no-").replace("-", " ")
-
-    def default_of(self, verb: Verb) -> Any:
-        return self.defaults.get(verb, self.default)
 
     def help_of(self, verb: Verb) -> str:
         return self.helps.get(verb, self.help)
@@ -109,12 +105,11 @@ class ExportOptions:
             f"data type to export in; {linear_only_words()}, as language models do",
             _ALL,
             dtypes.NAMES,
-            defaults={"profile": "fp16", "numerics": "fp16"},
             helps={"tune": "data type of the baseline; others are tried"},
             recorded="export",
             tells_apart=False,
         ),
-    ] = FP32
+    ] = DEFAULT_DTYPE
     # Changes to the graph that keep its meaning (see rewrites/).
     rewrites: Annotated[
         tuple[str, ...],
@@ -259,7 +254,7 @@ def options_of(verb: Verb) -> list[Option]:
 
 def settled(verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of a verb: those that were given, else its defaults. None stands for the default."""
-    defaults = {row.name: row.default_of(verb) for row in options_of(verb)}
+    defaults = {row.name: row.default for row in options_of(verb)}
     return defaults | {name: value for name, value in given.items() if value is not None}
 
 

@@ -72,5 +72,5 @@ def writable(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise SetupError(
             f"the export could not be written to {directory}: {error.strerror or error}",
-            "Check the directory's permissions and the free space, or choose another --outdir.",
+            "Check the directory's permissions and the free space, or choose another --out.",
         ) from error

@@ -25,7 +25,8 @@ class Commands:
     async def written(self, steps: ProgressCounter, *words: str) -> list[str]:
         """Return the files that a command says it wrote, as the assistant names them."""
         ended = await self.kit(steps, *words)
-        return [self.workspace.relative(line) for line in ended.stdout.splitlines() if line]
+        # What begins with a space is for people.
+        return [self.workspace.relative(line) for line in ended.stdout.splitlines() if line and line[0] != " "]
 
     def output(self, model: Path, given: str | None, platform: str) -> Path:
         """Return where a run of `model` goes: the given or the usual place, which must be inside as well."""

@@ -15,12 +15,12 @@ _MODEL = {"input_shapes": p.InputShapes, "settings": p.Settings, "checkpoint": p
 Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-def takes_options(verb: Verb, optional: bool = False, **defaults: Any) -> Callable[[Method], Method]:
+def takes_options(verb: Verb, optional: bool = False) -> Callable[[Method], Method]:
     """Spell `**options` out in the method's signature; `optional`: None tells that an option was not given."""
 
     def decorated(method: Method) -> Method:
         keyword = inspect.Parameter.KEYWORD_ONLY
-        parameters = [_parameter(row, verb, optional, defaults) for row in options_of(verb)]
+        parameters = [_parameter(row, verb, optional) for row in options_of(verb)]
         parameters += [inspect.Parameter(name, keyword, default=None, annotation=kind) for name, kind in _MODEL.items()]
         method.__signature__ = expanded(method, parameters)  # type: ignore[attr-defined]
         return method
@@ -28,9 +28,8 @@ def takes_options(verb: Verb, optional: bool = False, **defaults: Any) -> Callab
     return decorated
 
 
-def _parameter(row: Option, verb: Verb, optional: bool, defaults: Mapping[str, Any]) -> inspect.Parameter:
-    usual = defaults.get(row.name, row.default_of(verb))
-    kind = row.plain_kind
+def _parameter(row: Option, verb: Verb, optional: bool) -> inspect.Parameter:
+    usual, kind = row.default, row.plain_kind
     if row.choices:
         one: Any = cast(Any, Literal)[row.choices]
         kind = list[one] if row.repeated else one

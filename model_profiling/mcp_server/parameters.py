@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field
+from pydantic import AliasChoices, Field
 
 from model_profiling.base import dtypes
 from model_profiling.pipeline.config_types import MOST_COUNTS, MOST_THREADS
@@ -45,11 +45,14 @@ Checkpoint = Annotated[
         description="File with weights: .safetensors, or a state dict saved by torch. Without it, weights are random."
     ),
 ]
+# Where a tool writes. The other names are earlier ones.
+_OUT = AliasChoices("out", "outdir", "output_root")
 ArtifactsDir = Annotated[
     str | None,
     Field(
+        validation_alias=_OUT,
         description="Directory for the .pte and its files (default: out_<model>/artifacts). A .pte of the same model "
-        "and dtype in it is replaced: give another directory to keep both."
+        "and dtype in it is replaced: give another directory to keep both.",
     ),
 ]
 Pte = Annotated[str, Field(description="The .pte, as `export` answers it in `pte`.", min_length=1)]
@@ -60,7 +63,13 @@ Machine = Annotated[
         "ssh_config."
     ),
 ]
-OutputRoot = Annotated[str | None, Field(description="Run directory to write (default: out_<model>/runs/<platform>).")]
+RunOut = Annotated[
+    str | None,
+    Field(validation_alias=_OUT, description="Run directory to write (default: out_<model>/runs/<platform>)."),
+]
+TuneOut = Annotated[
+    str | None, Field(validation_alias=_OUT, description="Directory for all variants (default: out_<model>/tune).")
+]
 RunDir = Annotated[
     str,
     Field(

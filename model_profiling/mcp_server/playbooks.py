@@ -13,7 +13,7 @@ SCHEME = "sme2-kit://playbooks/"
 _WITH_TOOLS = """Follow this playbook. Where this server has a tool, call it instead of the command: `sme2-kit export`
 is the tool `export`, and so on; `--flag value` is the parameter `flag`. Scripts stand for commands: export_model.py for
 `export`, linux_pipeline.py and mac_pipeline.py for `run`, analyze_results.py for `analyze`, generate_report.py for
-`report`, validate_results.py for `validate`, validate_setup.py for `doctor`; `sme2-kit validate-skill` is the tool
+`report`, validate_results.py for `validate`, validate_setup.py for `doctor`; `sme2-kit skills validate` is the tool
 `validate_skill`. Paths are relative to the workspace."""
 Subject = Annotated[
     str,

@@ -12,6 +12,7 @@ from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.base import dtypes
 from model_profiling.mcp_server import answers, history_answer, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.commands import Commands, flags, machine_words, repeated, steps_of, switches
@@ -239,7 +240,7 @@ class ReadTools:
         model: Annotated[
             str | None, Field(description="The model it worked on (default: toy_cnn, or the playbook's own).")
         ] = None,
-        dtype: p.Dtype = "fp16",
+        dtype: p.Dtype = dtypes.DEFAULT_DTYPE,
         out: Annotated[str | None, Field(description="Directory of the model (default: out_<model>).")] = None,
         run_dir: Annotated[
             str | None, Field(description="Its run directory (default: runs/<this machine's platform> in `out`).")

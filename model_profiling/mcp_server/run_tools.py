@@ -38,7 +38,7 @@ class RunTools:
         self._commands = commands
         self._workspace = commands.workspace
 
-    @takes_options("check", dtype="fp16")
+    @takes_options("check")
     async def check(self, context: Context, model: p.Model, **options: Any) -> answers.CheckAnswer:
         """Say which operators of a PyTorch model XNNPACK will take and which not, which transposes and copies would be
         left, why, and on which lines of the model. Lowers the model as an export does, and writes nothing."""
@@ -46,15 +46,15 @@ class RunTools:
         ended = await self._commands.kit(steps_of(context), "check", "--json", *words)
         return results.check_answer(self._workspace, model, options["dtype"], ended.read(results.PrintedCheck))
 
-    @takes_options("export", dtype="fp16")
+    @takes_options("export")
     async def export(
-        self, context: Context, model: p.Model, *, outdir: p.ArtifactsDir = None, **options: Any
+        self, context: Context, model: p.Model, *, out: p.ArtifactsDir = None, **options: Any
     ) -> answers.ExportAnswer:
         """Export a PyTorch model to a .pte. Nothing is done again while nothing has changed. To try a rewrite, give it
-        an `outdir` of its own and compare the two .pte."""
+        an `out` of its own and compare the two .pte."""
         words = self._model_words(model, options)
         return await self._export(
-            steps_of(context), words, outdir or f"{self._home(model, options['settings'])}/artifacts"
+            steps_of(context), words, out or f"{self._home(model, options['settings'])}/artifacts"
         )
 
     async def run(
@@ -112,7 +112,7 @@ class RunTools:
         label: p.Label = None,
         labels: p.Labels = None,
         force: p.Force = False,
-        output_root: p.OutputRoot = None,
+        out: p.RunOut = None,
     ) -> answers.RunAnswer:
         """Measure a .pte with its accelerator on and off, interleaved. What is finished is not measured again. A run
         with other settings replaces the latest one of its directory, which is kept under its label (tool `runs`). On
@@ -130,9 +130,9 @@ class RunTools:
         words += repeated("executorch", self._workspace.executorch(executorch))
         words += switches(force=force) + repeated("label", (f"{key}={value}" for key, value in (labels or {}).items()))
         where = Choice(platform, device=device, remote_device=remote_device, host=host)
-        place, what = self._what_to_run(model, config, output_root, folder_of(where))
+        place, what = self._what_to_run(model, config, out, folder_of(where))
         if inputs:
-            words += ["--inputs", *(str(self._workspace.inside(file)) for file in inputs)]
+            words += repeated("input", (self._workspace.inside(file) for file in inputs))
         run, _ = await self._run(steps_of(context), [*what, *words], place)
         return run
 
@@ -181,14 +181,14 @@ class RunTools:
         return answers.ProfileAnswer(made, run, analysis, files)
 
     async def kernels(
-        self, context: Context, model: p.Pte, output_root: p.OutputRoot = None, machine: p.Machine = None
+        self, context: Context, model: p.Pte, out: p.RunOut = None, machine: p.Machine = None
     ) -> answers.KernelsAnswer:
         """Return which SME2 kernels a .pte uses, operator by operator, under emulation or on another machine, without
         times. Where `unknown` has a reason, only the kernels are known, not which operators use them."""
         path = self._workspace.inside(model)
         folder = "emulator" if machine is None else f"{folder_of(named(machine))}_kernels"
-        place = self._commands.output(path, output_root, folder)
-        words = [str(path), "--output-root", str(place), "--json", *machine_words(machine)]
+        place = self._commands.output(path, out, folder)
+        words = [str(path), "--out", str(place), "--json", *machine_words(machine)]
         # Exit code 4 with an answer: what ran is known, for which operators is not, and the answer says so.
         ended = await self._commands.kit(steps_of(context), "kernels", *words, accept=(0, 4))
         return results.kernels(self._workspace.relative(place), ended.read(Kernels))
@@ -206,7 +206,7 @@ class RunTools:
             p.PlatformHere | None,
             Field(description="Where to run (default: this machine). The emulator compares NEON with SME2."),
         ] = None,
-        outdir: p.ArtifactsDir = None,
+        out: p.ArtifactsDir = None,
         **options: Any,
     ) -> answers.LayerErrors:
         """Find the layer that loses the accuracy: every layer of the exported program against eager PyTorch in fp32.
@@ -214,8 +214,8 @@ class RunTools:
         last one that `helps` to `export` as `keep_fp32`. Takes minutes for a large model."""
         words = self._model_words(model, options) + flags(platform=platform)
         words += [] if trial else ["--no-trial"]
-        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/artifacts")
-        ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--outdir", str(place))
+        place = self._workspace.inside(out or f"{self._home(model, options['settings'])}/artifacts")
+        ended = await self._commands.kit(steps_of(context), "numerics", "--json", *words, "--out", str(place))
         return results.layer_errors(ended.read(Numerics))
 
     @takes_options("tune")
@@ -241,9 +241,7 @@ class RunTools:
             Field(description="Try every data type, and keep none whose outputs have less signal to noise (in dB)."),
         ] = None,
         force: Annotated[bool, Field(description="Export and measure again what exists already.")] = False,
-        outdir: Annotated[
-            str | None, Field(description="Directory for all variants (default: out_<model>/tune).")
-        ] = None,
+        out: p.TuneOut = None,
         machine: p.Machine = None,
         **options: Any,
     ) -> TuneResult:
@@ -254,19 +252,19 @@ class RunTools:
         words = self._model_words(model, options)
         words += flags(runs=runs, launches=launches, budget=budget_s, threads=threads) + switches(force=force)
         words += [*flags(worst_layers=worst_layers or None, min_sqnr=min_sqnr), *machine_words(machine)]
-        place = self._workspace.inside(outdir or f"{self._home(model, options['settings'])}/tune")
-        ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--outdir", str(place))
+        place = self._workspace.inside(out or f"{self._home(model, options['settings'])}/tune")
+        ended = await self._commands.kit(steps_of(context), "tune", "--json", *words, "--out", str(place))
         return ended.read(TuneResult)
 
     async def _export(self, steps: ProgressCounter, words: list[str], outdir: str) -> answers.ExportAnswer:
         place = self._workspace.inside(outdir)
-        ended = await self._commands.kit(steps, "export", "--json", *words, "--outdir", str(place))
+        ended = await self._commands.kit(steps, "export", "--json", *words, "--out", str(place))
         return results.export_answer(self._workspace, ended.read(results.PrintedExport))
 
     async def _run(
         self, steps: ProgressCounter, words: list[str], place: Path
     ) -> tuple[answers.RunAnswer, AnalysisSummary]:
-        summary = (await self._commands.kit(steps, "run", "--json", *words)).read(AnalysisSummary)
+        summary = (await self._commands.kit(steps, "run", "--json", "--no-html", *words)).read(AnalysisSummary)
         return results.run_answer(self._workspace.relative(place), summary), summary
 
     def _what_to_run(
@@ -276,13 +274,13 @@ class RunTools:
         if config is not None:
             path, root = self._workspace.config(config)
             words = [str(self._workspace.inside(model))] if model is not None else []
-            words += flags(config=path, output_root=output_root and self._workspace.inside(output_root))
+            words += flags(config=path, out=output_root and self._workspace.inside(output_root))
             return root or self._workspace.root, words
         if model is None:
             raise InputError("there is nothing to run", "Give `model`, a .pte, or `config`.")
         path = self._workspace.inside(model)
         place = self._commands.output(path, output_root, platform)
-        return place, [str(path), "--output-root", str(place)]
+        return place, [str(path), "--out", str(place)]
 
     def _model_words(self, model: str, options: Mapping[str, Any]) -> list[str]:
         """Return the words that say which model is meant and how it is exported, for every command that takes one."""

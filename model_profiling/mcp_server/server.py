@@ -17,7 +17,7 @@ from model_profiling.mcp_server.run_tools import RunTools
 INSTRUCTIONS = f"""Profiles ExecuTorch models: where the time goes, what acceleration changes, what to fix next.
 
 From a model to a fix: `profile` (or `check`, `export`, `run`, `analyze` one by one). Its advice names the line of the
-model and the gain to expect. If an advice has a `rewrite`, `export` again with `rewrites` and another `outdir`, then
+model and the gain to expect. If an advice has a `rewrite`, `export` again with `rewrites` and another `out`, then
 `compare` the two .pte. `tune` does that for all advice. Otherwise change the model's code and profile again.
 `kernels` and `forecast` show what SME2 would change on a machine without SME2; `report` writes it all for people.
 Playbooks: prompts, and resources {SCHEME}NAME.

@@ -104,7 +104,7 @@ def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callab
     if options.inputs:
         raise InputError(
             f"{name} has its own example inputs",
-            "Leave --input-shape and --input out; they are for models from a file.",
+            "Leave --input out; it is for models from a file.",
         )
     check_name(name)
     ours = registered_models()

@@ -13,8 +13,9 @@ from model_profiling.base.errors import InputError
 DTYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 _RANGES = {"int64": (-(2**63), 2**63), "int32": (-(2**31), 2**31), "int16": (-(2**15), 2**15)}
 _RANGES |= {"int8": (-128, 128), "uint8": (0, 256)}
-_EXAMPLES = (
-    "For example 1,3,224,224, int64:1,128:0..30522 (a shape, then 0 up to but not including 30522) or bool:1,128."
+INPUT_FORMS = (
+    "--input takes a shape (1,3,224,224), a dtype with a shape and a range (int64:1,128:0..30522, without 30522 "
+    "itself; bool:1,128), or, with `profile` and `run`, a file (.npy or raw .bin)."
 )
 # Every embedding has a row 0 and a row 1.
 _INTEGERS_BY_DEFAULT = (0, 2)
@@ -62,7 +63,7 @@ def input_spec(given: "str | Sequence[int] | InputSpec") -> InputSpec:
     shape, colon, values = rest.partition(":")
     if dtype not in DTYPES:
         raise InputError(
-            f"--input {given}: there is no dtype {dtype!r}", f"Use one of {', '.join(DTYPES)}. {_EXAMPLES}"
+            f"--input {given}: there is no dtype {dtype!r}", f"Use one of {', '.join(DTYPES)}. {INPUT_FORMS}"
         )
     spec = InputSpec(_shape(shape, given), dtype, *(_values(values, dtype, given) if colon else ()))
     return _checked(spec, given)
@@ -74,7 +75,7 @@ def _shape(text: str, given: str) -> tuple[int, ...]:
     try:
         return tuple(int(size) for size in text.replace("x", ",").split(","))
     except ValueError:
-        raise InputError(f"--input {given} is not a shape", _EXAMPLES) from None
+        raise InputError(f"--input {given} is not a shape", INPUT_FORMS) from None
 
 
 def _values(text: str, dtype: str, given: str) -> tuple[float, float]:
@@ -85,20 +86,20 @@ def _values(text: str, dtype: str, given: str) -> tuple[float, float]:
     except ValueError:
         found = None
     if not dots or found is None or not all(map(math.isfinite, found)):
-        raise InputError(f"--input {given}: {text!r} is not a range of {dtype} values", _EXAMPLES)
+        raise InputError(f"--input {given}: {text!r} is not a range of {dtype} values", INPUT_FORMS)
     return found
 
 
 def _checked(spec: InputSpec, given: str) -> InputSpec:
     if any(size < 1 for size in spec.shape):
-        raise InputError(f"input {given} has a size below 1", _EXAMPLES)
+        raise InputError(f"input {given} has a size below 1", INPUT_FORMS)
     if spec.low is None or spec.high is None:
         return spec
     if spec.dtype == "bool":
         raise InputError(f"input {given}: bool inputs take no range", "They are true and false at random.")
     least, most = _RANGES.get(spec.dtype, (-math.inf, math.inf))
     if not least <= spec.low < spec.high <= most:
-        raise InputError(f"input {given}: the range holds no {spec.dtype} values, or others too", _EXAMPLES)
+        raise InputError(f"input {given}: the range holds no {spec.dtype} values, or others too", INPUT_FORMS)
     return spec
 
 

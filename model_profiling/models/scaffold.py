@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.dtypes import DEFAULT_DTYPE
 from model_profiling.base.errors import InputError
 from model_profiling.base.installation import PACKAGE, relative_to_here, stands_in_clone
 from model_profiling.models import failed_folders, registered_models
@@ -162,7 +163,7 @@ def _config(name: str, schema: str = "") -> str:
     config = {
         **({"$schema": schema} if schema else {}),
         "comment": "Add experiments with disable_features to compare; `sme2-kit doctor` lists the features.",
-        "model": f"out_{name}/artifacts/{name}_xnnpack_fp32.pte",
+        "model": f"out_{name}/artifacts/{name}_xnnpack_{DEFAULT_DTYPE}.pte",
         "output_root": f"out_{name}/runs/{platform}",
         "experiments": [{"name": f"{platform}_baseline", "num_runs": 60, "warmup": 3, "num_threads": 1}],
     }

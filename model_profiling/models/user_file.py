@@ -87,7 +87,7 @@ class FileModel:
         if inputs is None:
             raise InputError(
                 f"no example inputs for {self._target.attribute} of {self._target.path}",
-                "Give --input-shape 1,3,224,224 (once for each input), for token ids --input int64:1,128:0..30522; or "
+                "Give --input 1,3,224,224 (once for each input), for token ids --input int64:1,128:0..30522; or "
                 "add `example_inputs = (torch.randn(1, 3, 224, 224),)` to the class or the file.",
             )
         return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)

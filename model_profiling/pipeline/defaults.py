@@ -73,7 +73,7 @@ def _phased(config: Config, model: Path, lengths: Lengths, evidence: bool) -> Co
     if lengths.asked or config.token_file:
         why = "it does not take token ids [1, n] with their positions, and keep a cache"
         if sequence is not None:
-            why = "--inputs or --method says what is run"
+            why = "--input or --method says what is run"
         raise InputError(
             f"{model.name} is not run as a language model: {why}",
             "Leave --prefill, --decode, --depth and --tokens out.",

@@ -180,7 +180,7 @@ class Pipeline:
                 self._note(
                     f"an interrupted run {what} is kept as {other.label}: run its command"
                     f"{' there' if elsewhere else ''} to resume it, or remove it: "
-                    f"`sme2-kit runs {command} --remove {other.label}`"
+                    f"`sme2-kit history runs {command} --remove {other.label}`"
                 )
         return manifest
 

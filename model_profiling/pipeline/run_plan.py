@@ -80,7 +80,7 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
     if found.model.stem != fresh.model.stem:
         raise InputError(
             f"{root} holds a run of {found.model.stem}, not of {fresh.model.stem}",
-            f"Give another one, for example --output-root {root}-{fresh.model.dtype}, or remove it.",
+            f"Give another one, for example --out {root}-{fresh.model.dtype}, or remove it.",
         )
     there = found.label
     goes_on = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
@@ -145,7 +145,7 @@ def _free(root: Path, asked: RequestedRun) -> str:
     if label.lower() in used_labels(root) and label not in mine:
         raise InputError(
             f"{root} has a run labelled '{label}' already",
-            f"Give this one another --label, or remove that one: sme2-kit runs {root} --remove {label}",
+            f"Give this one another --label, or remove that one: sme2-kit history runs {root} --remove {label}",
         )
     return label
 

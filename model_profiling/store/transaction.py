@@ -91,7 +91,7 @@ def begin(root: Path) -> FileTransaction | None:
 def cannot_write(path: Path, number: int) -> SetupError:
     return SetupError(
         f"{path} cannot be written: {os.strerror(number)}",
-        "Choose another place (--output), or copy the run directory to one.",
+        "Choose another place (--out), or copy the run directory to one.",
     )
 
 

@@ -66,7 +66,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
         if name not in made:
             torch.manual_seed(0)
             module, options = MODELS[name]
-            pte = export_module(module, torch.randn(64, 256), home / name, **options).paths.pte
+            pte = export_module(module, torch.randn(64, 256), home / name, **{"dtype": "fp32", **options}).paths.pte
             done = kit("run", pte, "--output-root", home / f"{name}_run", "--runs", 4, "--startup-launches", 0)
             assert done.returncode == 0, done.stderr
             made[name] = home / f"{name}_run"

@@ -109,7 +109,7 @@ def test_graph_json_prints_what_python_has(measured_run: Path, graphs: list[Oper
 
 def test_a_bare_etdump_needs_a_place_to_write_to(measured_run: Path) -> None:
     done = kit("graph", next(measured_run.glob("*/*.etdump")))
-    assert done.returncode == 2 and "--output" in done.stderr
+    assert done.returncode == 2 and "--out" in done.stderr
 
 
 # Random programs: every step reads some earlier ones, and only some of them are operators that ran.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.cli.completions import SHELLS
-from model_profiling.cli.main import COMMANDS, main, make_parser
+from model_profiling.cli.main import GROUPS, main, make_parser
 from tests.conftest import needs
 
 pytestmark = pytest.mark.fast
@@ -49,17 +49,20 @@ def _offers(script: Path, lines: list[list[str]], cwd: Path) -> list[set[str]]:
 
 def _parsers(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> Iterator[tuple[list[str], list[str]]]:
     """Every command's words and flags, actions of commands among them."""
-    yield list(words), [flag for action in parser._actions for flag in action.option_strings]
+    yield (
+        list(words),
+        [flag for action in parser._actions if action.help != argparse.SUPPRESS for flag in action.option_strings],
+    )
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            for name, below in action.choices.items():
-                yield from _parsers(below, (*words, name))
+            for listed in action._choices_actions:
+                yield from _parsers(action.choices[listed.dest], (*words, listed.dest))
 
 
 def test_bash_offers_every_command_and_exactly_its_flags(scripts: dict[str, Path], tmp_path: Path) -> None:
     known = list(_parsers(make_parser()))
     offered = _offers(scripts["bash"], [[""], *([*words, "--"] for words, _ in known)], tmp_path)
-    assert offered[0] == set(COMMANDS)
+    assert offered[0] == {name for names in GROUPS.values() for name in names}
     for (words, flags), found in zip(known, offered[1:], strict=True):
         assert found == {flag for flag in flags if flag.startswith("--")}, words
 
@@ -77,9 +80,9 @@ def test_bash_offers_choices_files_directories_and_models(scripts: dict[str, Pat
         ("compare|zz", both),
         ("export|zz", both),
         ("export|toy", {"toy_cnn"}),
-        ("tune|--model|toy", {"toy_cnn"}),
-        ("report|--run-dir|zz", {"zz_dir"}),
-        ("export|--outdir|zz", {"zz_dir"}),
+        ("tune|toy", {"toy_cnn"}),
+        ("report|zz", both),
+        ("export|--out|zz", {"zz_dir"}),
         ("run|--runs|zz", nothing),
         ("new-model|zz", nothing),
     ]

@@ -65,8 +65,8 @@ def test_random_networks_lose_as_many_transposes_as_was_recorded(
     tmp_path_factory: pytest.TempPathFactory, numbers: list[int], shape: tuple[int, ...]
 ) -> None:
     network, x = random_network(numbers, shape)
-    before = export_module(network, x, tmp_path_factory.mktemp("before"), candidates=True)
-    after = export_module(network, x, tmp_path_factory.mktemp("after"), rewrites=("layout",))
+    before = export_module(network, x, tmp_path_factory.mktemp("before"), candidates=True, dtype="fp32")
+    after = export_module(network, x, tmp_path_factory.mktemp("after"), rewrites=("layout",), dtype="fp32")
     one, other = flow_of(before), flow_of(after)
     changes = before.record.candidates.get("layout")
     if changes is None:

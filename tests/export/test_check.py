@@ -26,7 +26,7 @@ def checked() -> Checking:
         way = (name, rewrites, io_layout)
         if way not in known:
             target = f"{NETS}:{name}"
-            request = ExportRequest(name, Path(), target=target, rewrites=rewrites, io_layout=io_layout)
+            request = ExportRequest(name, Path(), target=target, rewrites=rewrites, io_layout=io_layout, dtype="fp32")
             known[way] = preview(request, lambda stage: None)
         return known[way]
 

@@ -189,7 +189,7 @@ def test_portable_channels_last_and_nested_inputs(register: Any, tmp_path: Path)
 
 def test_outputs_that_are_not_finite_are_a_warning(register: Any, tmp_path: Path) -> None:
     register("not_finite", NotFinite)
-    record = export(ExportRequest("not_finite", tmp_path)).record
+    record = export(ExportRequest("not_finite", tmp_path, dtype="fp32")).record
     assert record.warnings == ["output 0 of the eager model has 32 of 32 values NaN or infinite"]
 
 
@@ -200,12 +200,12 @@ def snapshot(directory: Path) -> dict[str, bytes]:
 
 def test_a_failed_capture_names_the_line_and_keeps_the_older_export(register: Any, tmp_path: Path) -> None:
     register("changing", Tiny)
-    export(ExportRequest("changing", tmp_path))
+    export(ExportRequest("changing", tmp_path, dtype="fp32"))
     before = snapshot(tmp_path)
     registry._registered.pop("changing")
     register("changing", Branching)
     with pytest.raises(RunError, match=r"while trying to capture the graph .*test_export\.py:\d+\)") as caught:
-        export(ExportRequest("changing", tmp_path))
+        export(ExportRequest("changing", tmp_path, dtype="fp32"))
     log = tmp_path / "changing_xnnpack_fp32_export.log"
     assert str(log) in caught.value.hint and "Traceback" in log.read_text()
     after = snapshot(tmp_path)
@@ -218,7 +218,7 @@ def test_a_failure_while_files_are_put_in_place_rolls_back(
     register: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail_at: str
 ) -> None:
     register("changing", Tiny)
-    export(ExportRequest("changing", tmp_path))
+    export(ExportRequest("changing", tmp_path, dtype="fp32"))
     before = snapshot(tmp_path)
     rename = Path.rename
 
@@ -229,14 +229,14 @@ def test_a_failure_while_files_are_put_in_place_rolls_back(
 
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(SetupError, match=r"could not be written to .*: No space left on device"):
-        export(ExportRequest("changing", tmp_path, seed=5))
+        export(ExportRequest("changing", tmp_path, seed=5, dtype="fp32"))
     assert snapshot(tmp_path) == before
 
 
 def test_two_exports_into_one_directory_do_not_mix(register: Any, tmp_path: Path) -> None:
     register("tiny", Tiny)
     with locked(tmp_path, "export"), pytest.raises(SetupError, match="another export is writing"):
-        export(ExportRequest("tiny", tmp_path))
+        export(ExportRequest("tiny", tmp_path, dtype="fp32"))
     assert set(snapshot(tmp_path)) == set()
 
 
@@ -244,7 +244,7 @@ def test_a_foreign_export_meta_is_not_overwritten(register: Any, tmp_path: Path)
     register("tiny", Tiny)
     (tmp_path / "export_meta.json").write_text("[]")
     with pytest.raises(InputError, match=r"export_meta\.json is not what the kit writes"):
-        export(ExportRequest("tiny", tmp_path))
+        export(ExportRequest("tiny", tmp_path, dtype="fp32"))
     assert snapshot(tmp_path) == {"export_meta.json": b"[]"}
 
 
@@ -262,7 +262,7 @@ def test_the_command_prints_json_and_keeps_stages_on_stderr(
     assert export_command.run(parse("--model", "tiny", "--json")) == 0
     captured = capsys.readouterr()
     value = json.loads(captured.out)
-    assert value["paths"]["pte"] == "out_tiny/artifacts/tiny_xnnpack_fp32.pte"
+    assert value["paths"]["pte"] == "out_tiny/artifacts/tiny_xnnpack_fp16.pte"
     assert Path(value["paths"]["etrecord"]).is_file()
     assert value["record"]["model"] == "tiny"
     assert "export: capture the graph\n" in captured.err and "\x1b" not in captured.err

@@ -95,7 +95,7 @@ def host_state() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What only the first export of a process imports is there."""
-    export_module(torch.nn.Identity(), INPUT, tmp_path_factory.mktemp("first"))
+    export_module(torch.nn.Identity(), INPUT, tmp_path_factory.mktemp("first"), dtype="fp32")
 
 
 @contextlib.contextmanager
@@ -154,7 +154,7 @@ def test_an_export_leaves_the_callers_module_and_process_as_they_are(way: str, r
 )
 def test_example_inputs_are_given_as_the_module_is_called(inputs: Any, tmp_path: Path) -> None:
     module = SmallNet().eval()
-    result = export_module(module, inputs, tmp_path, name="a-net.2")
+    result = export_module(module, inputs, tmp_path, name="a-net.2", dtype="fp32")
     positional = (inputs,) if isinstance(inputs, torch.Tensor) else () if isinstance(inputs, dict) else tuple(inputs)
     with torch.no_grad():
         expected = module(*positional, **(inputs if isinstance(inputs, dict) else {}))
@@ -217,10 +217,10 @@ def test_a_copy_has_what_refuses_to_be_copied() -> None:
 def test_an_export_in_memory_is_not_taken_for_another(register: Any, tmp_path: Path) -> None:
     Given.module = torch.nn.ReLU()
     register("relu", Given)
-    request = ExportRequest("relu", tmp_path)
+    request = ExportRequest("relu", tmp_path, dtype="fp32")
     export(request)
     assert cache.cached(request) is not None
-    export_module(torch.nn.Tanh(), INPUT, tmp_path, name="relu")
+    export_module(torch.nn.Tanh(), INPUT, tmp_path, name="relu", dtype="fp32")
     assert cache.cached(request) is None
 
 
@@ -351,7 +351,7 @@ def test_an_edit_of_any_module_that_an_export_imports_makes_a_new_export(
 ) -> None:
     Given.module = torch.nn.ReLU()
     register("relu", Given)
-    request = ExportRequest("relu", tmp_path / "out")
+    request = ExportRequest("relu", tmp_path / "out", dtype="fp32")
     export(request)
     assert cache.cached(request) is not None
     counted = cache._exporting_code()

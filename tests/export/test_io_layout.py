@@ -112,7 +112,7 @@ def made(net: type[Net], home: Path, **options: Any) -> ExportResult:
     if net is Sized:
         dim = torch.export.Dim
         options["dynamic_shapes"] = ({0: dim("batch", min=1, max=2), 2: dim("height", min=4, max=8)},)
-    return export_module(net(), inputs, home, **{"io_layout": "channels_last", **options})
+    return export_module(net(), inputs, home, **{"io_layout": "channels_last", "dtype": "fp32", **options})
 
 
 @pytest.fixture(scope="module", params=MADE, ids=lambda case: f"{case[0].__name__}-{case[1]}")

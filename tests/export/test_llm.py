@@ -209,7 +209,7 @@ class Counter(torch.nn.Module):  # type: ignore[misc]
 
 
 def test_state_that_is_not_zero_at_first_is_in_the_program(tmp_path: Path) -> None:
-    result = export_module(Counter(), torch.tensor([[1.0, 2.0, 4.0]]), tmp_path)
+    result = export_module(Counter(), torch.tensor([[1.0, 2.0, 4.0]]), tmp_path, dtype="fp32")
     assert verify(result).verdict == "agrees"
     program = method(result.paths.pte)
     answers = [float(program.execute([torch.ones(1, 3)])[0][0, 0]) for _ in range(3)]

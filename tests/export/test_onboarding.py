@@ -73,7 +73,7 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) -> None:
-    done = kit("export", "strange.py:StrangeNet", cwd=tmp_path)
+    done = kit("export", "strange.py:StrangeNet", "--dtype", "fp32", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     pte = tmp_path / "out_strange_net" / "artifacts" / "strange_net_xnnpack_fp32.pte"
     assert str(pte.relative_to(tmp_path)) in done.stdout and "aten.mean.dim" in done.stdout
@@ -89,7 +89,9 @@ def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) ->
 
 @pytest.mark.wide
 def test_any_pte_runs_on_the_inputs_it_is_given(stranger: Path, tmp_path: Path) -> None:
-    pte = export(ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")).paths.pte
+    pte = export(
+        ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", dtype="fp32")
+    ).paths.pte
     foreign = Path(shutil.copy(pte, tmp_path / "from_elsewhere.pte"))
     outputs = []
     for value in (0.0, 1.0, 2.0):
@@ -116,7 +118,9 @@ def on_disk(request: ExportRequest) -> ExportRecord | None:
 
 
 def test_an_export_is_repeated_only_when_something_changed(stranger: Path, tmp_path: Path) -> None:
-    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", candidates=True)
+    request = ExportRequest(
+        "strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", candidates=True, dtype="fp32"
+    )
     assert cached(request) is None
     made = export(request)
     assert on_disk(request) == made.record
@@ -128,7 +132,7 @@ def test_an_export_is_repeated_only_when_something_changed(stranger: Path, tmp_p
         file.write_bytes(content)
         assert on_disk(request) == made.record
     assert cached(replace(request, seed=1)) is None and cached(replace(request, dtype="fp16")) is None
-    done = kit("export", f"{stranger}:StrangeNet", "--outdir", tmp_path / "made", cwd=tmp_path)
+    done = kit("export", f"{stranger}:StrangeNet", "--dtype", "fp32", "--outdir", tmp_path / "made", cwd=tmp_path)
     assert "reused the existing export" in done.stderr and str(made.paths.pte) in done.stdout
 
 
@@ -137,7 +141,7 @@ def exported_files(home: Path) -> list[Path]:
 
 
 def test_an_export_with_a_damaged_file_is_not_reused(stranger: Path, tmp_path: Path) -> None:
-    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet")
+    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", dtype="fp32")
     made = export(request)
     shutil.copytree(request.outdir, tmp_path / "pristine")
     for path in exported_files(request.outdir):
@@ -159,7 +163,9 @@ def test_an_export_with_a_damaged_file_is_not_reused(stranger: Path, tmp_path: P
 @pytest.mark.again
 @pytest.mark.parametrize("fault", ["half", next(iter(REPLACED))])
 def test_a_damaged_export_is_exported_again(fault: str, stranger: Path, tmp_path: Path) -> None:
-    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", save_graph=True)
+    request = ExportRequest(
+        "strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", save_graph=True, dtype="fp32"
+    )
     paths = export(request).paths
     expected = {path: path.read_bytes() for path in exported_files(request.outdir) if path.suffix != ".json"}
     for path in exported_files(request.outdir):
@@ -177,7 +183,7 @@ def test_a_function_and_shapes_stand_in_for_arguments_and_inputs(stranger: Path)
     assert "def make()" in caught.value.hint
     with pytest.raises(InputError, match="no example inputs for make_wide") as caught:
         load_model(f"{stranger}:make_wide")
-    assert "--input-shape" in caught.value.hint
+    assert "--input " in caught.value.hint
     loaded = load_model(f"{stranger}:make_wide", options=LoadOptions((input_spec((2, 8)),)))
     assert loaded.inputs[0].shape == (2, 8) and loaded.source == "strange.py:make_wide"
 
@@ -263,7 +269,7 @@ def test_a_failing_export_names_the_kind_the_line_and_what_helps(
 
 
 def test_check_says_what_stays_out_and_where_before_an_export(tmp_path: Path) -> None:
-    done = kit("check", "toy_cnn", cwd=tmp_path)
+    done = kit("check", "toy_cnn", "--dtype", "fp32", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "1 x aten.mean.dim: mean.dim only supports keepdim=True (at model_profiling/models/toy_cnn/model.py:" in (
         done.stdout
@@ -274,7 +280,7 @@ def test_check_says_what_stays_out_and_where_before_an_export(tmp_path: Path) ->
 def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
     from model_profiling.export.lower.delegation_preview import preview
 
-    request = ExportRequest("toy_cnn", tmp_path)
+    request = ExportRequest("toy_cnn", tmp_path, dtype="fp32")
     predicted = preview(request, lambda stage: None).delegation
     assert predicted.not_delegated == export(request).record.delegation.not_delegated
 

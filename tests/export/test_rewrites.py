@@ -189,7 +189,9 @@ def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(
         "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
     )
-    done = kit("export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "layout", cwd=tmp_path)
+    done = kit(
+        "export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "layout", "--dtype", "fp32", cwd=tmp_path
+    )
     assert done.returncode == 0 and "the rewrite layout finds nothing to change in net" in done.stdout, done.stderr
 
 

@@ -139,7 +139,7 @@ def test_one_thing_that_is_missing_costs_nothing_else(
     name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(FAILS_VARIABLE, name)
-    record = export_module(Net().eval(), IMAGE, tmp_path, rewrites=(LAYOUT,)).record
+    record = export_module(Net().eval(), IMAGE, tmp_path, rewrites=(LAYOUT,), dtype="fp32").record
     (line,) = [warning for warning in record.warnings if warning.startswith(name)]
     assert said in line and record.rewrites is not None
     assert (record.lowering == "faster") == (name != "unchanged-graphs")
@@ -158,12 +158,16 @@ def test_what_nothing_true_can_be_said_without_is_refused(tmp_path: Path, monkey
 
     monkeypatch.setenv(FAILS_VARIABLE, "all")
     with pytest.raises(SetupError, match=r"language models cannot be built; other models are not affected") as caught:
-        export(ExportRequest("smollm2_135m", tmp_path, options=LoadOptions(settings=(("layers", 1), ("context", 32)))))
+        export(
+            ExportRequest(
+                "smollm2_135m", tmp_path, options=LoadOptions(settings=(("layers", 1), ("context", 32))), dtype="fp32"
+            )
+        )
     assert "ExecuTorch 1.5.0, 1.5.1" in caught.value.hint
     with pytest.raises(KitError, match="--keep-fp32 and numerics are refused"):
         export_module(Net().eval(), IMAGE, tmp_path, dtype="fp16", keep_fp32=("rows",))
     with pytest.raises(KitError, match="its program would begin with zeros"):
-        export_module(Counter().eval(), IMAGE, tmp_path)
+        export_module(Counter().eval(), IMAGE, tmp_path, dtype="fp32")
     with pytest.raises(SetupError, match="numerics is refused"):
         require_for_numerics(ExportRequest("net", tmp_path, "int8"))
     monkeypatch.setenv(FAILS_VARIABLE, "node-provenance")
@@ -191,7 +195,7 @@ def test_an_export_of_the_other_way_is_not_taken_for_this_one(
     variable: str, register: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register("net", Given)
-    request = ExportRequest("net", tmp_path, backend="portable", verify=False)
+    request = ExportRequest("net", tmp_path, backend="portable", verify=False, dtype="fp32")
     faster = export(request)
     assert faster.record.lowering == "faster" and cache.cached(request) is not None
     monkeypatch.setenv(variable, "1" if variable == STOCK_VARIABLE else "faster-lowering")

@@ -135,11 +135,11 @@ def test_what_does_not_run_is_an_error_with_operator_and_line(
     net: Any, x: Any, words: str, line: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RunError, match=re.escape(words)) as error:
-        export_module(net, x, tmp_path, name="net")
+        export_module(net, x, tmp_path, name="net", dtype="fp32")
     number = next(n for n, text in enumerate(HERE.read_text().splitlines(), 1) if line in text and "return" in text)
     assert f"{HERE.name}:{number}" in error.value.message and "--no-verify" in error.value.hint
     assert not [*tmp_path.glob("*.pte"), *tmp_path.glob("*.json")]
-    unverified = export_module(net, x, tmp_path, name="net", verify=False).record.verification
+    unverified = export_module(net, x, tmp_path, name="net", verify=False, dtype="fp32").record.verification
     assert unverified is not None and (unverified.status, unverified.reason) == ("not verified", "--no-verify")
 
 
@@ -160,7 +160,7 @@ def test_an_operator_inside_a_delegate_is_found_by_splitting(tmp_path: Path, mon
 
 def test_a_model_that_draws_random_numbers_is_not_blamed(tmp_path: Path) -> None:
     net = Net(lambda net, x: functional.dropout(net.a(x), 0.5, training=True), a=nn.Linear(8, 8))
-    record = export_module(net, ROWS, tmp_path).record
+    record = export_module(net, ROWS, tmp_path, dtype="fp32").record
     assert record.verification is not None and record.verification.status == "verified"
     assert record.verification.verdict == "" and "random numbers" in record.verification.reason
 
@@ -171,7 +171,7 @@ def test_the_command_line_says_whether_it_was_verified_and_check_names_what_is_m
         "import torch\n\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n"
         "        return torch.nn.functional.avg_pool3d(x, 2, divisor_override=3)\n"
     )
-    asked = (f"{model}:Net", "--input-shape", "1,2,4,4,4")
+    asked = (f"{model}:Net", "--input-shape", "1,2,4,4,4", "--dtype", "fp32")
     checked = kit("check", *asked, "--json", cwd=tmp_path)
     assert checked.returncode == 0, checked.stderr
     missing = json.loads(checked.stdout)["missing_operators"]
@@ -186,19 +186,19 @@ def test_the_command_line_says_whether_it_was_verified_and_check_names_what_is_m
 
 
 def test_an_export_that_was_not_verified_is_verified_when_it_is_asked_for_again(tmp_path: Path) -> None:
-    asked = ExportRequest("toy_cnn", tmp_path, verify=False)
+    asked = ExportRequest("toy_cnn", tmp_path, verify=False, dtype="fp32")
     first = export(asked)
     assert (found := cached(asked)) is not None and found.record == first.record
-    again = cached(ExportRequest("toy_cnn", tmp_path))
+    again = cached(ExportRequest("toy_cnn", tmp_path, dtype="fp32"))
     assert again is not None and again.record.verification is not None
     assert (again.record.verification.status, again.record.verification.verdict) == ("verified", "agrees")
     assert read_json(again.paths.meta, ExportMeta, "record").exports[again.paths.stem] == again.record
-    for request in (asked, ExportRequest("toy_cnn", tmp_path)):
+    for request in (asked, ExportRequest("toy_cnn", tmp_path, dtype="fp32")):
         assert (found := cached(request)) is not None and found.record == again.record
 
 
 def test_what_other_libraries_verified_is_executed_once_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = ExportRequest("toy_cnn", tmp_path)
+    asked = ExportRequest("toy_cnn", tmp_path, dtype="fp32")
     first = export(asked).record
     assert first.verification is not None and first.verification.libraries
     calls: list[str] = []
@@ -220,10 +220,10 @@ def test_what_other_libraries_verified_is_executed_once_more(tmp_path: Path, mon
 def test_without_a_compiler_the_record_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    record = export_module(Net(lambda net, x: net.a(x), a=nn.Linear(8, 8)), ROWS, tmp_path).record
+    record = export_module(Net(lambda net, x: net.a(x), a=nn.Linear(8, 8)), ROWS, tmp_path, dtype="fp32").record
     assert record.verification is not None and record.verification.status == "not verified"
     assert "no C++ compiler found" in record.verification.reason
-    found = preview(ExportRequest("toy_cnn", tmp_path), lambda stage: None)
+    found = preview(ExportRequest("toy_cnn", tmp_path, dtype="fp32"), lambda stage: None)
     assert found.missing is None and "no C++ compiler found" in found.no_runner
 
 

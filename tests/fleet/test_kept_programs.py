@@ -66,7 +66,18 @@ def measured(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
         _repository(home)
         for label, program in (("fast", toy("fp16")), ("slow", _slower(home))):
             shutil.copy(program, home / "net.pte")
-            words = ["run", "net.pte", "--output-root", "run", "--quiet", "--label", label, "--label", "team=vision"]
+            words = [
+                "run",
+                "net.pte",
+                "--output-root",
+                "run",
+                "--quiet",
+                "--no-html",
+                "--label",
+                label,
+                "--label",
+                "team=vision",
+            ]
             assert main([*words, "--startup-launches", "0"]) == 0
     return home
 
@@ -114,7 +125,18 @@ def test_the_same_run_with_other_labels_is_not_measured_again(
     monkeypatch.setenv("SME2_KIT_CACHE", str(measured / "cache"))
     before = manifest(measured / "run")
     monkeypatch.setenv("GITHUB_SHA", "e" * 40)
-    words = ["run", "net.pte", "--output-root", "run", "--quiet", "--startup-launches", "0", "--label", "more=1"]
+    words = [
+        "run",
+        "net.pte",
+        "--output-root",
+        "run",
+        "--quiet",
+        "--no-html",
+        "--startup-launches",
+        "0",
+        "--label",
+        "more=1",
+    ]
     assert main(words) == 0
     assert "reused existing results" in capsys.readouterr().err
     after = manifest(measured / "run")

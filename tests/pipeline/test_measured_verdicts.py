@@ -151,7 +151,8 @@ def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_pa
     for budget in BUDGETS:
         for measured in home.glob("round-*.json"):
             measured.unlink()
-        done = kit("tune", "toy_cnn", "--json", "--outdir", home, cwd=tmp_path, env={"SME2_KIT_BUDGET_S": budget})
+        environment = {"SME2_KIT_BUDGET_S": budget}
+        done = kit("tune", "toy_cnn", "--dtype", "fp32", "--json", "--out", home, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         tried = {entry["name"]: entry for entry in result["tried"]}

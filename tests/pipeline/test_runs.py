@@ -70,7 +70,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs(TORCH, "torch")
     home = tmp_path_factory.mktemp("tiny")
     (home / "net.py").write_text(TINY_NET)
-    assert main(["export", f"{home / 'net.py'}:Tiny", "--input-shape", "1,3,16,16", "--outdir", str(home)]) == 0
+    assert (
+        main(
+            [
+                "export",
+                f"{home / 'net.py'}:Tiny",
+                "--input-shape",
+                "1,3,16,16",
+                "--dtype",
+                "fp32",
+                "--outdir",
+                str(home),
+            ]
+        )
+        == 0
+    )
     return next(home.glob("*.pte"))
 
 

@@ -54,7 +54,16 @@ def nets(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     home = tmp_path_factory.mktemp("nets")
     (home / "nets.py").write_text(_NETS)
     for name, shape in (("Tiny", "1,3,16,16"), ("Wide", "1,1,512,512")):
-        words = ["export", f"{home / 'nets.py'}:{name}", "--input-shape", shape, "--outdir", str(home / name)]
+        words = [
+            "export",
+            f"{home / 'nets.py'}:{name}",
+            "--input-shape",
+            shape,
+            "--dtype",
+            "fp32",
+            "--outdir",
+            str(home / name),
+        ]
         assert main(words) == 0
     return lambda name: next((home / name).glob("*.pte"))
 
@@ -224,7 +233,7 @@ def test_every_file_keeps_its_contract_and_the_report_says_what_was_in_force(tin
 
 
 def test_without_weights_loading_is_not_said_to_pack(tmp_path: Path) -> None:
-    pte = export_module(torch.nn.Sigmoid(), torch.randn(1, 4096), tmp_path / "made").paths.pte
+    pte = export_module(torch.nn.Sigmoid(), torch.randn(1, 4096), tmp_path / "made", dtype="fp32").paths.pte
     run = measured(tmp_path, pte, [{"name": "only", "num_runs": 2, "launches": 2, "startup_launches": 2}])
     assert "allocated by loading" in (shown := run_text.render_run(run, Style(colour=False, blocks=False)))
     assert "packing" not in shown and "with packing" not in markdown.render(content.report(run), {})

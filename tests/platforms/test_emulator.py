@@ -436,7 +436,12 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
     other.write_text(
         "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"
     )
-    assert kit("export", f"{other}:Net", "--input-shape", "1,8", "--outdir", tmp_path / "net").returncode == 0
+    assert (
+        kit(
+            "export", f"{other}:Net", "--input-shape", "1,8", "--dtype", "fp32", "--outdir", tmp_path / "net"
+        ).returncode
+        == 0
+    )
     assert kit("run", tmp_path / "net/net_xnnpack_fp32.pte", "--output-root", tmp_path / "one").returncode == 0
     assert "different models" in refused(tmp_path / "one", emulated)
 

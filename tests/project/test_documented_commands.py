@@ -177,7 +177,7 @@ def test_the_blocks_of_our_own_documents_run_in_order(workspace: Path) -> None:
     """`make test-wide` runs the fast blocks, each command once; `make test-docs` runs all, repetitions too."""
     seen = {QUICK_TEST, *(command for documented, _ in COMMANDS for command in commands(here(documented)))}
     # A gate judges what the commands before it in its document have left.
-    gated = {block.document for block in blocks() if "validate-skill" in block.script}
+    gated = {block.document for block in blocks() if "skills validate" in block.script}
     for block in blocks():
         wanted = not block.word or (ALL and block.word == "slow")
         repeats = block.script in seen or (block.document not in gated and seen >= set(commands(block.script)))

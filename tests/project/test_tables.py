@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from model_profiling.base import dtypes
-from model_profiling.cli import check, export, platform_flags, quicktest, roofs, tune
+from model_profiling.cli import check, export, platform_flags, roofs, tune
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms import platform_table
@@ -105,7 +105,7 @@ def offered(command: object) -> tuple[str, ...]:
 def test_every_surface_offers_the_dtypes_that_can_be_exported() -> None:
     assert all(offered(command) == dtypes.NAMES for command in (export, check, tune))
     # What has rates of its own: one of each arithmetic.
-    assert offered(roofs) == offered(quicktest) == dtypes.ARITHMETICS
+    assert offered(roofs) == dtypes.ARITHMETICS
     swept = sweep_file.json_schema()["$defs"]["SweepFile"]["properties"]["dtypes"]["items"]
     assert tuple(swept["enum"]) == dtypes.NAMES
     for name in dtypes.NAMES:

@@ -128,7 +128,7 @@ def test_a_user_of_the_wheel_finds_results_in_out_model_and_nothing_else(install
     model.write_text(model.read_text().replace("nn.Linear(", "__import__('parts').Linear("))
     mine = _files(tmp_path / "my_net")
     installed.kit("export my_net/model.py", tmp_path)
-    installed.kit("run out_my_net/artifacts/my_net_xnnpack_fp32.pte --html --quiet", tmp_path)
+    installed.kit("run out_my_net/artifacts/my_net_xnnpack_fp16.pte --quiet", tmp_path)
     assert (tmp_path / "out_my_net" / "runs" / local_name() / "report.html").is_file()
     assert _files(tmp_path / "my_net") == mine
     installed.kit("skills install --to skills", tmp_path)

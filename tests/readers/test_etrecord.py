@@ -77,7 +77,7 @@ def islands(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Delegates with portable operators between them."""
     home = tmp_path_factory.mktemp("islands")
     (home / "net.py").write_text(ISLANDS)
-    done = kit("export", f"{home / 'net.py'}:Islands", "--input-shape", "1,8", "--outdir", home)
+    done = kit("export", f"{home / 'net.py'}:Islands", "--input-shape", "1,8", "--dtype", "fp32", "--outdir", home)
     assert done.returncode == 0, done.stderr
     (model,) = home.glob("*.pte")
     return model

@@ -92,7 +92,7 @@ def test_any_experiment_has_a_report_and_pictures_of_its_own(runs: tuple[Path, P
     before = (root / "metrics.json").read_bytes()
     write_report(run, Sketcher(), root / "one.md", page=True)
     write_picture(run, Sketcher(), "latency", root / "one.svg", "light", 400)
-    assert f"report {root} --html --output {root}/one.md --experiment {last}" in _renewing(root, "one.md")
+    assert f"report {root} --html --out {root}/one.md --experiment {last}" in _renewing(root, "one.md")
     assert (root / "metrics.json").read_bytes() == before and check_staleness(RunDirectory(root)) == Staleness()
     # What is known of the whole is not lost by a look at a part.
     assert {"report.md", "report.html", "trace.json"} <= {path.name for path in root.iterdir()}

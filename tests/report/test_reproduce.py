@@ -190,7 +190,7 @@ def test_what_was_asked_is_asked_again(
 @settings(max_examples=200, deadline=None)
 @given(value=values_of)
 def test_a_setting_of_a_python_program_is_typed_so_that_it_is_the_same_again(value: object) -> None:
-    request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)))
+    request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)), dtype="fp32")
     command = repeated(recorded(request, "registry"), str(Path.cwd()))
     if command is None:
         # Only text that a terminal cannot show has no spelling.
@@ -202,7 +202,7 @@ def test_a_setting_of_a_python_program_is_typed_so_that_it_is_the_same_again(val
 
 @pytest.mark.parametrize("value", [float("inf"), object(), {1, 2, print}, float("nan")])
 def test_a_setting_that_cannot_be_typed_is_not_printed_as_if_it_could(value: object) -> None:
-    request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)))
+    request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)), dtype="fp32")
     assert repeated(recorded(request, "registry"), str(Path.cwd())) is None
 
 
@@ -241,7 +241,7 @@ def test_the_printed_run_measures_nothing_again(place: Path, monkeypatch: pytest
 
 
 def test_a_request_that_no_export_can_do_says_what_can_be_asked(tmp_path: Path) -> None:
-    base = ExportRequest("toy_cnn", tmp_path)
+    base = ExportRequest("toy_cnn", tmp_path, dtype="fp32")
     odds = ({"dtype": "bf16"}, {"backend": "x"}, {"memory_format": "x"}, {"io_layout": "x"}, {"delegation": "x"})
     for odd in (*odds, {"rewrites": ("x",)}):
         with pytest.raises(Exception, match="there is no"):

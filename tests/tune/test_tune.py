@@ -100,7 +100,7 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     home = tune_home(pytestconfig, tmp_path)
     for measured in home.glob("round-*.json"):
         measured.unlink()
-    done = kit("tune", "toy_cnn", "--json", "--outdir", home, cwd=tmp_path)
+    done = kit("tune", "toy_cnn", "--dtype", "fp32", "--json", "--outdir", home, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     check_printed("tune", result)
@@ -112,13 +112,13 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
         assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
     keep = f"keep {result['winner']}:  {tried[result['winner']]['command']}" if result["winner"] else "keep"
 
-    again = kit("tune", "toy_cnn", "--outdir", home, cwd=tmp_path)
+    again = kit("tune", "toy_cnn", "--dtype", "fp32", "--outdir", home, cwd=tmp_path)
     assert again.returncode == 0 and keep in again.stdout
     assert "export" not in again.stderr and "launch" not in again.stderr
 
     (home / "round-1.json").write_text("{")
     (home / "fp32+keepdim" / "toy_cnn_xnnpack_fp32.pte").unlink()
-    resumed = kit("tune", "toy_cnn", "--outdir", home, cwd=tmp_path)
+    resumed = kit("tune", "toy_cnn", "--dtype", "fp32", "--outdir", home, cwd=tmp_path)
     assert "export fp32+keepdim" in resumed.stderr and "export int8:" not in resumed.stderr
     assert "launch" in resumed.stderr
 

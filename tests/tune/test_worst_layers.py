@@ -65,5 +65,5 @@ def test_keeping_the_worst_layer_is_measured_beside_the_rest(tmp_path: Path) -> 
 
 
 def test_there_is_nothing_to_keep_in_an_fp32_model(tmp_path: Path) -> None:
-    done = kit("tune", "toy_cnn", "--worst-layers", 2, cwd=tmp_path)
+    done = kit("tune", "toy_cnn", "--dtype", "fp32", "--worst-layers", 2, cwd=tmp_path)
     assert done.returncode == 2 and "another dtype" in done.stderr

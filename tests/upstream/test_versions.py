@@ -61,7 +61,17 @@ def test_kernels_are_traced_and_each_operator_has_its_own(toy: Path) -> None:
 def test_numerics_finds_layers_and_a_rewrite_is_applied(toy: Path) -> None:
     assert "dB" in done("numerics", "toy_cnn", "--dtype", "int8", cwd=toy)
     applied = done(
-        "export", "toy_cnn", "--rewrite", "layout", "--rewrite", "keepdim", "--outdir", toy / "layout", cwd=toy
+        "export",
+        "toy_cnn",
+        "--rewrite",
+        "layout",
+        "--rewrite",
+        "keepdim",
+        "--dtype",
+        "fp32",
+        "--outdir",
+        toy / "layout",
+        cwd=toy,
     )
     assert "agrees with eager" in applied
 
@@ -69,7 +79,7 @@ def test_numerics_finds_layers_and_a_rewrite_is_applied(toy: Path) -> None:
 def test_a_language_model_is_exported_and_run_in_its_phases(tmp_path: Path) -> None:
     needs(TORCH, "torch")
     model = f"{ROOT / 'tests' / 'helpers' / 'tiny_llm.py'}:TinyLlm"
-    done("export", model, "--outdir", tmp_path / "llm", cwd=tmp_path)
+    done("export", model, "--dtype", "fp32", "--outdir", tmp_path / "llm", cwd=tmp_path)
     (pte,) = (tmp_path / "llm").glob("*.pte")
     said = done("run", pte, "--output-root", tmp_path / "run", "--prefill", 16, "--decode", 4, cwd=tmp_path)
     assert "pp16" in said and "tg4" in said
@@ -77,7 +87,7 @@ def test_a_language_model_is_exported_and_run_in_its_phases(tmp_path: Path) -> N
 
 @TOGETHER
 def test_tune_measures_variants(toy: Path) -> None:
-    assert "baseline" in done("tune", "toy_cnn", "--outdir", toy / "tuned", cwd=toy)
+    assert "baseline" in done("tune", "toy_cnn", "--dtype", "fp32", "--outdir", toy / "tuned", cwd=toy)
 
 
 @pytest.fixture

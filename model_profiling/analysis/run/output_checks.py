@@ -27,7 +27,7 @@ def verify_kernels(summary: AnalysisSummary) -> None:
         if reason:
             raise RunError(
                 f"which operators of {name} called which kernels is unknown: {reason}",
-                "Run it again, into another directory (--output-root); kernels.json has the kernels by name. "
+                "Run it again, into another directory (--out); kernels.json has the kernels by name. "
                 "If it happens again, please report it with the .pte.",
             )
 

@@ -157,7 +157,7 @@ def _traced_coverage(emulated: RunData, phase: str) -> Coverage:
     if unknown and not covered:
         raise InputError(
             f"which operators of {summary.model} run on SME2 is unknown: {unknown}",
-            "Trace them again, into another directory: sme2-kit kernels MODEL.pte --output-root DIR",
+            "Trace them again, into another directory: sme2-kit kernels MODEL.pte --out DIR",
         )
     if not covered:
         raise InputError(

@@ -121,7 +121,7 @@ class Jobs:
 
     def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
         labels = [f"--label={key}={value}" for key, value in self._asked.labels.items()]
-        return ("run", str(program), f"--output-root={place}", *self._settings(cell), *labels)
+        return ("run", str(program), f"--out={place}", "--no-html", *self._settings(cell), *labels)
 
     def _settings(self, cell: Cell) -> list[str]:
         """Return all that decides what a run measures, beside its program."""
@@ -208,7 +208,7 @@ class Jobs:
 def export_words(variant: SweepProgram, place: Path) -> tuple[str, ...]:
     asked = variant.asked
     # With an equals sign: a value that begins with a dash is no flag.
-    words = ["export", f"--model={asked.model}", f"--dtype={variant.dtype}", f"--outdir={place}"]
+    words = ["export", f"--model={asked.model}", f"--dtype={variant.dtype}", f"--out={place}"]
     words += [f"--rewrite={name}" for name in variant.rewrites]
     words += [f"--input={spec}" for spec in asked.input]
     words += [f"--set={pair}" for pair in asked.set]

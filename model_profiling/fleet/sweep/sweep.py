@@ -52,8 +52,10 @@ class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Sweep:
     """One sweep file and the folder of its results."""
 
-    def __init__(self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = ()) -> None:
-        self.asked = asked
+    def __init__(
+        self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = (), pages: bool = True
+    ) -> None:
+        self.asked, self.pages = asked, pages
         self.name = name
         self.folder = SweepFolder(home)
         self.jobs = Jobs(asked, cells(asked, where), self.folder)
@@ -310,7 +312,8 @@ class _Round:
         began = time.monotonic()
         result = self._result()
         files.write_json(self._folder.home / RESULT, result)
-        portfolio.write(result, self._folder.home)
+        if self._sweep.pages:
+            portfolio.write(result, self._folder.home)
         self._written_at = time.monotonic()
         self._writing_s = self._written_at - began
         return result

@@ -118,7 +118,9 @@ class Exclusion(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     models: Annotated[list[Words | SweepModel], msgspec.Meta(min_length=1)]
     # fp16, [[]] (no rewrites), 1 and this machine, unless said otherwise.
-    dtypes: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: ["fp16"])
+    dtypes: Annotated[list[str], msgspec.Meta(min_length=1)] = msgspec.field(
+        default_factory=lambda: [dtypes.DEFAULT_DTYPE]
+    )
     # Each is one export: [] is none, ["layout", "norm"] both together; "layout" is short for ["layout"].
     rewrites: Annotated[list[str | list[str]], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [[]])
     threads: Annotated[list[Threads], msgspec.Meta(min_length=1)] = msgspec.field(default_factory=lambda: [1])

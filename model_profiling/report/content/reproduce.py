@@ -37,7 +37,7 @@ def section(run: RunView) -> Section:
         made = (
             f"This report was made from sources {run.sources}; the command below checks that the run is still the same."
         )
-        blocks += [Paragraph(made), Code(f"sme2-kit validate --results {shlex.quote(run.directory)} FILE")]
+        blocks += [Paragraph(made), Code(f"sme2-kit validate {shlex.quote(run.directory)} FILE")]
     return Section("reproduce", "How to reproduce", blocks)
 
 

@@ -66,9 +66,7 @@ def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Ou
 
     if run.path.is_file():
         if output is None:
-            raise InputError(
-                f"{run.path} is an ETDump without a run directory", "Say where to write: --output FILE.html"
-            )
+            raise InputError(f"{run.path} is an ETDump without a run directory", "Say where to write: --out FILE.html")
         files.write_text(output, html.graph(run))
         return output, []
     place = output or run.path / GRAPH_PAGE
@@ -120,11 +118,11 @@ def _chosen(run: RunView) -> list[str]:
 
 
 def _to(path: Path, output: Path) -> str:
-    """Return `--output`, relative to the run directory where it lies in there: a run directory may be moved."""
+    """Return `--out`, relative to the run directory where it lies in there: a run directory may be moved."""
     home, place = path.resolve(), output.resolve()
     if place.is_relative_to(home):
-        return f"--output {{dir}}/{shlex.quote(str(place.relative_to(home)))}"
-    return f"--output {shlex.quote(str(output))}"
+        return f"--out {{dir}}/{shlex.quote(str(place.relative_to(home)))}"
+    return f"--out {shlex.quote(str(output))}"
 
 
 def write_pictures(

@@ -1,9 +1,11 @@
-"""`sme2-kit validate-skill NAME`: the gate of one playbook; exit 0 if it left what it promises, else 1."""
+"""`sme2-kit skills validate NAME`: the gate of one playbook; exit 0 if it left what it promises, else 1."""
 
 import argparse
 from pathlib import Path
 
+from model_profiling.base.dtypes import DEFAULT_DTYPE
 from model_profiling.base.printing import tell
+from model_profiling.cli import shared_flags
 from model_profiling.cli.answer import answer
 
 HELP = "check that the results of a playbook are there and valid"
@@ -13,11 +15,9 @@ _MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="for example 03_export_model")
     parser.add_argument("--model", metavar="NAME", help="the model it worked on (default: toy_cnn, or the skill's own)")
-    parser.add_argument("--dtype", default="fp16", metavar="DTYPE", help="default: %(default)s")
-    parser.add_argument(
-        "--out", type=Path, metavar="DIR", help="default: out_<model>, here or in model_profiling, whichever exists"
-    )
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="default: <out>/runs/<this machine's platform>")
+    parser.add_argument("--dtype", default=DEFAULT_DTYPE, metavar="DTYPE", help="default: %(default)s")
+    shared_flags.add_runs(parser, "its run directory (default: <out>/runs/<this machine's platform>)", "--run-dir")
+    shared_flags.add_out(parser, "the folder it wrote (default: out_<model>, here or in model_profiling)")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
 
 
@@ -31,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
     model = args.model or _MODELS.get(skill.name, "toy_cnn")
     candidates = [Path("model_profiling") / f"out_{model}", Path(f"out_{model}")]
     out = args.out or next((path for path in candidates if path.is_dir()), default_output(model))
-    place = SkillWorkspace(model, args.dtype, out, args.run_dir or out / "runs" / local_name())
+    place = SkillWorkspace(
+        model, args.dtype, out, next(iter(shared_flags.given_paths(args)), None) or out / "runs" / local_name()
+    )
     findings = check_skill(skill.name, place)
     ok = all(finding.ok for finding in findings)
     lines = [f"{'ok' if finding.ok else 'FAILED':<8}{finding.what}: {finding.found}\n" for finding in findings]
