@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
+from model_profiling.analysis.timing.profile import AT_ONCE, RUNTIME, Part, Profile, Where
 from model_profiling.analysis.timing.quantiles import median, quantile
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base.units import shown_ms
@@ -15,8 +15,6 @@ from model_profiling.base.units import shown_ms
 _MOST_OFF, _MOST_OFF_MS = 0.1, 0.02
 # An operator's undisturbed time is known while it is disturbed in fewer executions than this.
 _MOST_PREEMPTED = 0.4
-# Numbers that are sorted together.
-_AT_ONCE = 1 << 20
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -225,7 +223,7 @@ def _errors(profile: Profile) -> list[float]:
 def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:
     """Return the spread of each row, some rows at a time: a dump may hold ten million of these numbers."""
     found: list[Spread] = []
-    step = max(1, _AT_ONCE // max(1, ns.shape[1]))
+    step = max(1, AT_ONCE // max(1, ns.shape[1]))
     for start in range(0, len(ns), step):
         ms = np.sort(ns[start : start + step] / 1e6, axis=1)
         middle = median(ms)
