@@ -24,16 +24,17 @@ def run_html(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Seque
 
 def comparisons_html(found: "Sequence[PairComparison]", picture: str) -> str:
     """Return the verdicts, where the time of both sides goes, and the operators that differ most."""
-    from model_profiling.report.words import comparison_sentence
+    from model_profiling.report.words import comparison_sentence, unique_labels
 
     text = _paragraphs([comparison_sentence(each.latency) + "." for each in found])
     for each in found[:1]:
         rows = []
-        for operator in each.profile.operators[:_TOP]:
+        labels = unique_labels(each.profile.operators)
+        for label, operator in list(zip(labels, each.profile.operators, strict=True))[:_TOP]:
             change = operator.change
             times = numbers.ms(change.before_ms), numbers.ms(change.after_ms)
             faster = numbers.bounded_speedup(change.ratio, change.low, change.high)
-            rows.append((operator.after or operator.before, operator.category, *times, faster))
+            rows.append((label, operator.category, *times, faster))
         picture += html_table(("operator", "category", each.latency.before, each.latency.after, "speedup"), rows)
     return text + picture
 

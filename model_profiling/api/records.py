@@ -206,6 +206,8 @@ class KernelRow(msgspec.Struct, frozen=True):
     multiply_accumulates: int | None
     shape: str
     why_not: str
+    module: str = ""
+    source_line: str = ""
 
 
 def row_of(type_: type[T], *sources: msgspec.Struct | None, timed: bool = True, **given: Any) -> T:

@@ -9,9 +9,9 @@ from typing import Any
 
 from model_profiling.analysis.run.operator_graph import GraphNode, KernelUse, OperatorGraph
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import file_line
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.report import numbers
-from model_profiling.report.content.source_lines import file_line
 
 # A report has its graph in it up to so many operators in all experiments: beyond, one is asked for it.
 MOST_IN_REPORT = 6000

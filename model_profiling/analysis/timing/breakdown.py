@@ -1,5 +1,7 @@
 """Where the time goes: by category, by operator and by place in the graph, adding up to the whole."""
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -50,6 +52,11 @@ class SourceLine(msgspec.Struct, frozen=True):
     debug_handle: int = 0
 
 
+def file_line(file: str, line: int) -> str:
+    """Return `file:line` with the last two parts of the path, which tell the file; the rest is somebody's disk."""
+    return f"{'/'.join(Path(file).parts[-2:])}:{line}" if file else ""
+
+
 class InstanceTime(msgspec.Struct, frozen=True):
     """One operator at one place of the graph. `work` is None where the .pte does not tell it."""
 
@@ -69,6 +76,20 @@ class InstanceTime(msgspec.Struct, frozen=True):
     work: Work | None = None
     # The standard error of `ms`, over launches where there are several.
     error_ms: float = 0.0
+
+    @property
+    def _own_source(self) -> SourceLine | None:
+        """ExecuTorch's own time belongs to no line, though a delegate call has the first one that it took over."""
+        return None if self.where == "runtime" else self.source
+
+    @property
+    def module(self) -> str:
+        return self._own_source.module if self._own_source is not None else ""
+
+    @property
+    def source_line(self) -> str:
+        """`file:line`, '' if it is not known."""
+        return file_line(self._own_source.file, self._own_source.line) if self._own_source is not None else ""
 
 
 class OperatorTime(msgspec.Struct, frozen=True):

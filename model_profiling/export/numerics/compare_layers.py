@@ -38,8 +38,8 @@ def compare_layers(
         for layer, measured in _sides(work, taken, keep).items():
             found[layer][name] = measured
     producers: dict[str, list[int]] = {layer.reference: [] for layer in work.layers}
-    for index, layer in enumerate(work.layers):
-        for reader in layer.readers:
+    for index, tapped in enumerate(work.layers):
+        for reader in tapped.readers:
             if reader in producers:  # some cannot be lowered with a tap
                 producers[reader].append(index)
     numerics = Numerics(

@@ -204,7 +204,7 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
     lines += ["", f"  {style.bold(comparison.shift.sentence)}", ""]
     rows: list[tuple[str, ...]] = [("top operators", "before", "now", "faster")]
     operators = [x for x in comparison.operators if x.where != "runtime"]
-    names = unique_labels((x.after or x.before, x.instruction) for x in operators)
+    names = unique_labels(operators)
     for name, operator in list(zip(names, operators, strict=True))[:most]:
         change = operator.change
         times = (numbers.ms(change.before_ms), numbers.ms(change.after_ms))
