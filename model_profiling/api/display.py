@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.api.records import escaped, html_table
 from model_profiling.base.errors import KitError
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 
 if TYPE_CHECKING:
@@ -76,6 +77,18 @@ def draw_svg(spec: "Spec | None") -> str:
             hand.close()
     except (KitError, ValueError) as error:
         return f"<p>{escaped(str(error))}</p>"
+
+
+def not_compared(run: "RunView") -> str:
+    """Return why a run has no speedup."""
+    if run.path.is_file():
+        return "an ETDump alone has traced times of one experiment"
+    if not run.measured:
+        return "the CPU was emulated: its times mean nothing"
+    failed = [run.label(name) for name, record in run.manifest.experiments.items() if record.status != "ok"]
+    if failed:
+        return f"{', '.join(failed)} failed, so nothing was compared"
+    return f"nothing was compared: the run has {counted(len(run.manifest.experiments), 'experiment')} and no pair"
 
 
 def _sentences(run: "RunView") -> list[str]:

@@ -1,6 +1,7 @@
 """Signal to noise by layer: what has gathered up to each, and what each adds, coloured by operator."""
 
 import collections
+import math
 
 from model_profiling.analysis.accuracy.numerics import Layer, Numerics, side
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
@@ -27,7 +28,9 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
     x = {"field": "layer", "type": "quantitative", "scale": {"domain": [-0.5, len(points) - 0.5], "nice": False}}
     x["axis"] = {"title": "layer, in the order in which they run", "grid": False, "format": "d", "tickMinStep": 1}
     levels = [point[field] for point in points for field in ("error", "added") if point[field] is not None]
-    scale = {"zero": False, "domainMin": min([*levels, max(levels, default=0.0) - _LEAST_SPAN_DB])}
+    high = math.ceil(max(levels, default=0.0) / 10) * 10
+    low = math.floor(min([*levels, high - _LEAST_SPAN_DB]) / 10) * 10
+    scale = {"domain": [low, high], "nice": False}
     y = {"type": "quantitative", "scale": scale, "axis": {"title": "SQNR (dB)", "tickCount": 6}}
     names = [*shown, *([_OTHER] if len(kinds) > len(shown) else [])]
     colours = [*_COLOURS[: len(shown)], *([_OTHER_COLOUR] if len(kinds) > len(shown) else [])]
