@@ -21,7 +21,7 @@ from model_profiling.api.records import (
     OperatorRow,
     OperatorThreadRow,
     Records,
-    Speedup,
+    RunSpeedup,
     StartupRow,
     ThreadRow,
     row_of,
@@ -117,19 +117,19 @@ class Run(RunView):
         return Records(metrics.comparisons if metrics is not None and self.measured else [])
 
     @functools.cached_property
-    def speedup(self) -> Speedup:
+    def speedup(self) -> RunSpeedup:
         """How many times faster the first of `comparisons` is, with its interval; or why nobody can tell."""
         from model_profiling.api.display import not_compared
         from model_profiling.report.words import factor
 
         if not self.comparisons:
-            return Speedup(None, None, None, "unknown", False, not_compared(self))
+            return RunSpeedup(None, None, None, "unknown", False, not_compared(self))
         found = self.comparisons[0]
         shown, note = factor(found)
         pair = (found.before, found.after)
         if found.high is None:
-            return Speedup(None, None, None, "unknown", False, note, *pair)
-        return Speedup(found.ratio, found.low, found.high, found.verdict, found.reliable, note, *pair, shown)
+            return RunSpeedup(None, None, None, "unknown", False, note, *pair)
+        return RunSpeedup(found.ratio, found.low, found.high, found.verdict, found.reliable, note, *pair, shown)
 
     @functools.cached_property
     def scaling(self) -> Records[ThreadRow]:

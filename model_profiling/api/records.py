@@ -210,7 +210,7 @@ class KernelRow(msgspec.Struct, frozen=True):
     source_line: str = ""
 
 
-class Speedup(msgspec.Struct, frozen=True):
+class RunSpeedup(msgspec.Struct, frozen=True):
     """How many times faster the accelerated experiment of a run is (`after` against `before`), with its 95 % interval.
 
     What is not known is None, and `verdict` is then "unknown". `reliable` says whether one may act on it, `note` what
