@@ -75,6 +75,10 @@ def _node(node: GraphNode, graph: OperatorGraph, sides: tuple[str, str], strings
         "ms": node.ms,
         "share": node.share,
         "module": node.module,
+        # What tells operators of one name apart that stand in no module.
+        "line": strings.number(file_line(node.source.file, node.source.line))
+        if node.source and not node.module
+        else None,
         "shape": strings.number(node.writes[0]) if node.writes else None,
         "transpose": node.kind == "transpose" or None,
         "placed": node.placed or None,

@@ -12,6 +12,7 @@ import pytest
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.whatif import predict
 from model_profiling.base.files import read_json
+from model_profiling.report.words import unique_labels
 from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import kit, needs
@@ -183,8 +184,9 @@ def test_the_timeline_draws_every_operator_where_it_ran(
         drawn = {row: rest for row, *rest in opened.value(script)}
         assert sorted(drawn) == list(range(len(experiment.breakdown.instances)))
         operators = [(row, e) for row, e in enumerate(experiment.breakdown.instances) if e.where != "runtime"]
+        called = unique_labels(experiment.breakdown.instances)
         for row, entry in operators:
-            assert drawn[row][2].startswith(f"{entry.name} ({entry.category}, {entry.where}) in {labels[name]}: ")
+            assert drawn[row][2].startswith(f"{called[row]} ({entry.category}, {entry.where}) in {labels[name]}: ")
         starts = [drawn[row][0] for row, _ in operators]
         assert starts == sorted(starts)
         total = sum(drawn[row][1] for row, _ in operators) / 1000
