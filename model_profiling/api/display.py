@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.api.records import escaped, html_table
 from model_profiling.base.errors import KitError
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 
 if TYPE_CHECKING:
@@ -24,16 +25,17 @@ def run_html(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Seque
 
 def comparisons_html(found: "Sequence[PairComparison]", picture: str) -> str:
     """Return the verdicts, where the time of both sides goes, and the operators that differ most."""
-    from model_profiling.report.words import comparison_sentence
+    from model_profiling.report.words import comparison_sentence, unique_labels
 
     text = _paragraphs([comparison_sentence(each.latency) + "." for each in found])
     for each in found[:1]:
         rows = []
-        for operator in each.profile.operators[:_TOP]:
+        labels = unique_labels(each.profile.operators)
+        for label, operator in list(zip(labels, each.profile.operators, strict=True))[:_TOP]:
             change = operator.change
             times = numbers.ms(change.before_ms), numbers.ms(change.after_ms)
             faster = numbers.bounded_speedup(change.ratio, change.low, change.high)
-            rows.append((operator.after or operator.before, operator.category, *times, faster))
+            rows.append((label, operator.category, *times, faster))
         picture += html_table(("operator", "category", each.latency.before, each.latency.after, "speedup"), rows)
     return text + picture
 
@@ -75,6 +77,18 @@ def draw_svg(spec: "Spec | None") -> str:
             hand.close()
     except (KitError, ValueError) as error:
         return f"<p>{escaped(str(error))}</p>"
+
+
+def not_compared(run: "RunView") -> str:
+    """Return why a run has no speedup."""
+    if run.path.is_file():
+        return "an ETDump alone has traced times of one experiment"
+    if not run.measured:
+        return "the CPU was emulated: its times mean nothing"
+    failed = [run.label(name) for name, record in run.manifest.experiments.items() if record.status != "ok"]
+    if failed:
+        return f"{', '.join(failed)} failed, so nothing was compared"
+    return f"nothing was compared: the run has {counted(len(run.manifest.experiments), 'experiment')} and no pair"
 
 
 def _sentences(run: "RunView") -> list[str]:

@@ -21,6 +21,7 @@ from model_profiling.api.records import (
     OperatorRow,
     OperatorThreadRow,
     Records,
+    RunSpeedup,
     StartupRow,
     ThreadRow,
     row_of,
@@ -114,6 +115,21 @@ class Run(RunView):
         """The pairs of experiments that were to be compared, each with ratio, interval and verdict."""
         metrics = self.summary.metrics
         return Records(metrics.comparisons if metrics is not None and self.measured else [])
+
+    @functools.cached_property
+    def speedup(self) -> RunSpeedup:
+        """How many times faster the first of `comparisons` is, with its interval; or why nobody can tell."""
+        from model_profiling.api.display import not_compared
+        from model_profiling.report.words import factor
+
+        if not self.comparisons:
+            return RunSpeedup(None, None, None, "unknown", False, not_compared(self))
+        found = self.comparisons[0]
+        shown, note = factor(found)
+        pair = (found.before, found.after)
+        if found.high is None:
+            return RunSpeedup(None, None, None, "unknown", False, note, *pair)
+        return RunSpeedup(found.ratio, found.low, found.high, found.verdict, found.reliable, note, *pair, shown)
 
     @functools.cached_property
     def scaling(self) -> Records[ThreadRow]:
@@ -227,6 +243,17 @@ class Run(RunView):
             except KitError as error:  # it may have gone since it was opened
                 what = error.message
         return f"<Run {clean(what)}>".replace("\n", " ")
+
+    def __str__(self) -> str:
+        """The result, as a terminal shows it: verdict, SME2, what to do first, where the time goes."""
+        from model_profiling.base.printing import clean
+        from model_profiling.report.terminal.run_text import render_result
+        from model_profiling.report.terminal.style import Style
+
+        try:
+            return clean(render_result(self, Style(colour=False, blocks=False)))
+        except KitError as error:  # it may have gone since it was opened
+            return f"{self!r}: {clean(error.message)}"
 
     @functools.cached_property
     def _picture(self) -> str:

@@ -206,6 +206,29 @@ class KernelRow(msgspec.Struct, frozen=True):
     multiply_accumulates: int | None
     shape: str
     why_not: str
+    module: str = ""
+    source_line: str = ""
+
+
+class RunSpeedup(msgspec.Struct, frozen=True):
+    """How many times faster the accelerated experiment of a run is (`after` against `before`), with its 95 % interval.
+
+    What is not known is None, and `verdict` is then "unknown". `reliable` says whether one may act on it, `note` what
+    to know of it: why it is not known, or what disturbed it. As text it is the verdict that a terminal shows.
+    """
+
+    ratio: float | None
+    low: float | None
+    high: float | None
+    verdict: str
+    reliable: bool
+    note: str
+    before: str = ""
+    after: str = ""
+    shown: str = "unknown"
+
+    def __str__(self) -> str:
+        return f"{self.shown} ({self.note})"
 
 
 def row_of(type_: type[T], *sources: msgspec.Struct | None, timed: bool = True, **given: Any) -> T:

@@ -67,10 +67,10 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
         raise InputError(f"--width {args.width} is out of range", "Give a number from 200 to 4000.")
-    alone = (args.html, args.open, args.png, args.forecast, args.model_explorer, args.experiment)
+    alone = (args.png, args.forecast, args.model_explorer, args.experiment)
     if len(paths) > 1 and any(alone):
         raise InputError(
-            "--html, --open, --png, --forecast, --experiment and --model-explorer take one run directory",
+            "--png, --forecast, --experiment and --model-explorer take one run directory",
             "Leave them out, or give one directory.",
         )
     if args.model_explorer:
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         if len(runs) > 1:
             from model_profiling.report import combined
 
-            written = combined.write(runs, artist, args.out, args.title)
+            written = combined.write(runs, artist, args.out, args.title, args.html or args.open)
         else:
             written, outdated = _write(runs[0], artist, args)
     say("".join(f"{path}\n" for path in written))

@@ -1,5 +1,6 @@
-"""Several runs side by side: platforms, dtypes, devices or models, in one Markdown file with pictures."""
+"""Several runs side by side: platforms, dtypes, devices or models, as Markdown with pictures and as one page."""
 
+import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,19 +18,38 @@ from model_profiling.report.words import comparison_sentence, gain_text
 from model_profiling.store.derived import embed_stamp
 
 OUTPUT = Path("combined_report.md")
+_MADE_FROM = "everything here can be made again from the run directories."
 
 
-def write(runs: Sequence[RunView], artist: DrawingPool, output: Path | None, title: str = "") -> list[Path]:
-    """Write the report, by default into the current directory."""
+def write(
+    runs: Sequence[RunView], artist: DrawingPool, output: Path | None, title: str = "", page: bool = False
+) -> list[Path]:
+    """Write the report, by default into the current directory, and with `page` the page beside it.
+
+    A name that ends in .html asks for the page and nothing else.
+    """
     output = output or OUTPUT
+    only_page = output.suffix == ".html"
     drawings = {name: artist.draw(spec) for name, spec in pictures_of(runs, charts.WIDE, LIGHT).items()}
+    narrow = pictures_of(runs, charts.NARROW, LIGHT) if page or only_page else {}
+    small = {name: artist.svg(spec) for name, spec in narrow.items()}
+    made = report(runs, title)
 
     def write_stamped(path: Path, data: bytes) -> None:
         files.write_bytes(path, embed_stamp(data, path.suffix, [run.sources for run in runs]))
 
-    pictures = report_files.write_pictures(drawings, output, write_stamped)
-    write_stamped(output, files.text_bytes(markdown.render(report(runs, title), pictures)))
-    return [output]
+    written = []
+    if not only_page:
+        pictures = report_files.write_pictures(drawings, output, write_stamped)
+        write_stamped(output, files.text_bytes(markdown.render(made, pictures)))
+        written.append(output)
+    if page or only_page:
+        from model_profiling.report import html  # jinja2 takes a moment to load
+
+        figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
+        written.append(output.with_suffix(".html"))
+        write_stamped(written[-1], files.text_bytes(html.overview(made, figures, _MADE_FROM)))
+    return written
 
 
 def report(runs: Sequence[RunView], title: str = "") -> Report:
@@ -39,20 +59,31 @@ def report(runs: Sequence[RunView], title: str = "") -> Report:
     return Report(title or f"{len(runs)} runs side by side", subtitle, _sentences(runs), found)
 
 
-def names(runs: Sequence[RunView]) -> list[str]:
-    """Return what to call each run: model and platform, and its directory where these do not tell runs apart."""
-    short = [title(run) for run in runs]
-    often = Counter(short)
-    longer = [f"{name}, {cpu(run)}" if often[name] > 1 else name for name, run in zip(short, runs, strict=True)]
-    often = Counter(longer)
-    return [f"{name} ({run.directory})" if often[name] > 1 else name for name, run in zip(longer, runs, strict=True)]
+def names(runs: Sequence[RunView], short: bool = False) -> list[str]:
+    """Return what to call each run: model and platform, and its CPU or else its directory where these do not tell it
+    from others. In pictures, where there is little room, the `short` ones: the model, or else the directory."""
+    places = _directories(runs)
+    found = []
+    for run, place in zip(runs, places, strict=True):
+        whole = title(run)
+        longer = [whole, f"{whole}, {cpu(run)}", f"{whole} ({place})"]
+        found.append([run.summary.model, place] if short else longer)
+    often = Counter(name for each in found for name in each)
+    return [next((name for name in each if often[name] == 1), each[-1]) for each in found]
+
+
+def _directories(runs: Sequence[RunView]) -> list[str]:
+    """Return run directories without what all of them have in common."""
+    paths = [str(run.path.resolve()) for run in runs]
+    home = os.path.commonpath(paths)
+    return [os.path.relpath(path, home) if path != home else Path(path).name for path in paths]
 
 
 def pictures_of(runs: Sequence[RunView], width: int, theme: Theme) -> dict[str, charts.Spec]:
     """Return speedups with intervals, and categories of every compared experiment."""
     found: dict[str, charts.Spec] = {}
     speed, parts = [], []
-    for name, run in zip(names(runs), runs, strict=True):
+    for name, run in zip(names(runs, short=True), runs, strict=True):
         if not run.measured:
             continue
         for comparison in run.summary.metrics.comparisons if run.summary.metrics else []:
@@ -163,7 +194,7 @@ def _movers(runs: Sequence[RunView]) -> Section | None:
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:
             for finding in run.summary.experiments[experiment].advice[:1]:
-                gain = Number(gain_text(finding).removeprefix("predicted gain "), finding.gain)
+                gain = gain_text(finding).removeprefix("predicted gain ")
                 rows.append((name, finding.title, gain, finding.next_step))
     if not rows:
         return None

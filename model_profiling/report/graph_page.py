@@ -9,9 +9,9 @@ from typing import Any
 
 from model_profiling.analysis.run.operator_graph import GraphNode, KernelUse, OperatorGraph
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import file_line
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.report import numbers
-from model_profiling.report.content.source_lines import file_line
 
 # A report has its graph in it up to so many operators in all experiments: beyond, one is asked for it.
 MOST_IN_REPORT = 6000
@@ -75,6 +75,10 @@ def _node(node: GraphNode, graph: OperatorGraph, sides: tuple[str, str], strings
         "ms": node.ms,
         "share": node.share,
         "module": node.module,
+        # What tells operators of one name apart that stand in no module.
+        "line": strings.number(file_line(node.source.file, node.source.line))
+        if node.source and not node.module
+        else None,
         "shape": strings.number(node.writes[0]) if node.writes else None,
         "transpose": node.kind == "transpose" or None,
         "placed": node.placed or None,

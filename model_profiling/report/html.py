@@ -16,7 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from model_profiling import __version__
-from model_profiling.analysis.run.run_view import RunView, Timeline
+from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.errors import InputError
@@ -25,7 +25,7 @@ from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, for_page, ink_on
-from model_profiling.report.words import GAINS, SME2_TITLE
+from model_profiling.report.words import GAINS, SME2_TITLE, unique_labels
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
@@ -155,16 +155,17 @@ def _data(run: RunView) -> dict[str, Any]:
         }
     return {
         "experiments": experiments if run.measured else {},
-        "timelines": {name: _timeline(timeline) for name, timeline in run.timelines.items()} if run.measured else {},
+        "timelines": {name: _timeline(run, name) for name in run.timelines} if run.measured else {},
         "colours": _colours(),
         "of_interest": run.of_interest,
         "labels": run.labels,
     }
 
 
-def _timeline(timeline: Timeline) -> dict[str, Any]:
+def _timeline(run: RunView, experiment: str) -> dict[str, Any]:
+    timeline, labels = run.timelines[experiment], unique_labels(run.summary.experiments[experiment].breakdown.instances)
     spans = [
-        [s.name, s.category, s.where, round(s.start_us, 3), round(s.duration_us, 3), s.depth, s.row]
+        [labels[s.row], s.category, s.where, round(s.start_us, 3), round(s.duration_us, 3), s.depth, s.row]
         for s in timeline.spans
     ]
     return {"execution": timeline.execution, "spans": spans}

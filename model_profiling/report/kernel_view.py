@@ -11,7 +11,7 @@ from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelE
 from model_profiling.analysis.sme2.kernel_table import MAKE, TableDifference
 from model_profiling.report import markdown
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
-from model_profiling.report.words import unique_labels
+from model_profiling.report.words import BareOperator, unique_labels
 from model_profiling.runner.protocol import Features
 from model_profiling.upstream.kernel_calls import KERNEL_PREFIX, MATRIX_KERNEL
 
@@ -78,10 +78,11 @@ def table_alerts(differences: Sequence[TableDifference], traced: int) -> list[st
     """Say loudly where the table of known kernels is wrong, and otherwise that it was proven."""
     wrong = [entry for entry in differences if entry.state == "differs"]
     unknown = len(differences) - len(wrong)
+    names = unique_labels(BareOperator(entry.operator, entry.instruction) for entry in wrong)
     alerts = [
-        f"THE TABLE OF KNOWN KERNELS IS WRONG of {entry.operator} ({entry.why}): it says {entry.table}, and "
+        f"THE TABLE OF KNOWN KERNELS IS WRONG of {name} ({entry.why}): it says {entry.table}, and "
         f"{entry.traced} ran. Please report it; {MAKE} makes it again."
-        for entry in wrong[:_MOST_WRONG]
+        for name, entry in list(zip(names, wrong, strict=True))[:_MOST_WRONG]
     ]
     if traced and not wrong:
         not_in_it = f", {unknown} of which it does not know" if unknown else ""
@@ -154,7 +155,7 @@ def kernel_counts(kernels: list[KernelCalls]) -> str:
 
 
 def operator_names(coverage: Coverage) -> list[str]:
-    return unique_labels((operator.name, operator.instruction) for operator in coverage.operators)
+    return unique_labels(coverage.operators)
 
 
 def _row(name: str, operator: CoveredOperator) -> Row:

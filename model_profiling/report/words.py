@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from model_profiling.analysis.timing.intervals import ASSUMED_SPREAD
 from model_profiling.report import numbers
@@ -20,11 +20,44 @@ if TYPE_CHECKING:
     from model_profiling.analysis.timing.latency import Comparison
 
 
-def unique_labels(operators: Iterable[tuple[str, int]]) -> list[str]:
-    """Return names of operators given with their instruction, which is added where delegates share a name."""
+class PlacedOperator(Protocol):
+    """An operator of a list: its name, and what is known of where it stands ('' if it is not)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def module(self) -> str: ...
+    @property
+    def source_line(self) -> str: ...
+    @property
+    def instruction(self) -> int: ...
+
+
+class BareOperator(NamedTuple):
+    """An operator of which only a kernel trace tells."""
+
+    name: str
+    instruction: int
+    module: str = ""
+    source_line: str = ""
+
+
+def unique_labels(operators: Iterable[PlacedOperator]) -> list[str]:
+    """Return names of operators; where some share one, with the first of these that no other of that name has: its
+    module, its line, both, the instruction of its delegate."""
     operators = list(operators)
-    count = Counter(name for name, _ in operators)
-    return [f"{name} (instruction {place})" if count[name] > 1 else name for name, place in operators]
+    count = Counter(operator.name for operator in operators)
+    places = [_places(operator) if count[operator.name] > 1 else [] for operator in operators]
+    often = Counter((operator.name, place) for operator, own in zip(operators, places, strict=True) for place in own)
+    return [
+        f"{x.name} ({next((place for place in own if often[x.name, place] == 1), own[-1])})" if own else x.name
+        for x, own in zip(operators, places, strict=True)
+    ]
+
+
+def _places(operator: PlacedOperator) -> list[str]:
+    known = [operator.module, operator.source_line]
+    return [*filter(None, [*known, " ".join(known) if all(known) else ""]), f"instruction {operator.instruction}"]
 
 
 # How it is known which operators SME2 runs.
@@ -119,7 +152,9 @@ def kernels_sentence(comparison: KernelComparison) -> str:
     pair = f"{comparison.before} and {comparison.after}"
     if not comparison.changed:
         return f"kernels of {pair}: the same in all {comparison.operators} operators"
-    shown = [f"{c.operator} {_kernel_names(c.before)}, now {_kernel_names(c.after)}" for c in comparison.changed[:3]]
+    names = unique_labels(BareOperator(change.operator, change.instruction) for change in comparison.changed)
+    changes = list(zip(names, comparison.changed, strict=True))[:3]
+    shown = [f"{name} {_kernel_names(c.before)}, now {_kernel_names(c.after)}" for name, c in changes]
     more = f"; and {len(comparison.changed) - 3} more" if len(comparison.changed) > 3 else ""
     count = f"{len(comparison.changed)} of {comparison.operators} operators"
     return f"kernels of {pair}: {count} call others: {'; '.join(shown)}{more}"

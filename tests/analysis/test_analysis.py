@@ -20,6 +20,7 @@ from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.intervals import student_t
 from model_profiling.analysis.timing.profile import Profile, profiles
+from model_profiling.analysis.timing.spans import typical_execution
 from model_profiling.base.errors import InputError
 from model_profiling.base.files import read_json
 from model_profiling.formats import etdump
@@ -356,6 +357,17 @@ def test_a_timeline_csv_reads_back_as_the_same_profile(dumps: dict[str, Path], t
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(InputError):
             read_timeline(tmp_path / "bad.csv", TABLE)
+
+
+def test_the_execution_that_a_timeline_shows_is_typical_of_its_operators() -> None:
+    [profile] = profiles(etdump.read(DATA / "cnn_fp32.etdump"), TABLE)
+    # The first has almost the median total, and operators as no other has them; the third has all at their medians.
+    usual = np.full((2, 1), 100.0)
+    times = np.hstack([[[10.0], [195.0]], usual + 1, usual, usual, usual + 30, usual - 5, usual])
+    made = Profile(profile.instances[:2], times, times * 0, times.sum(axis=0) + 5, np.zeros(7, dtype=np.int64))
+    assert typical_execution(made) == 2
+    # Of two executions the one that was not interrupted.
+    assert typical_execution(made.only(np.array([4, 2]))) == 1
 
 
 def test_a_name_that_looks_like_a_formula_stays_text_in_a_spreadsheet() -> None:

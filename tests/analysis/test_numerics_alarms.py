@@ -136,6 +136,20 @@ def test_tiny_values_that_fp16_cannot_hold_are_no_alarm() -> None:
     assert numerics([layer(0, 80.0), tiny], "fp16").alarms == []
 
 
+def test_a_line_leads_from_a_layer_to_each_that_reads_it_and_branches_stay_apart() -> None:
+    errors = [60.0, 40.0, 58.0, 39.0]
+    layers = [layer(index, 50.0, error=Gap(error, 1.0, 0.1)) for index, error in enumerate(errors)]
+    layers = [msgspec.structs.replace(x, producers=p) for x, p in zip(layers, [[], [0], [0], [1, 2]], strict=True)]
+    lines, points, *_ = numerics_chart(numerics(layers), WIDE, LIGHT, "")["layer"]
+    drawn = [(line["layer"], line["reader"], line["error"], line["then"]) for line in lines["data"]["values"]]
+    # Nothing leads from the bad branch (1) to the good one (2), which would look like an error that heals.
+    assert drawn == [(0, 1, 60.0, 40.0), (0, 2, 60.0, 58.0), (1, 3, 40.0, 39.0), (2, 3, 58.0, 39.0)]
+    assert len(points["data"]["values"]) == 4
+    # A record of an earlier kit does not tell who reads what: points alone.
+    earlier = numerics_chart(numerics([layer(0, 50.0), layer(1, 50.0)]), WIDE, LIGHT, "")["layer"]
+    assert not earlier[0]["data"]["values"] and len(earlier[1]["data"]["values"]) == 2
+
+
 def test_exact_layers_are_not_ranked_and_odd_records_can_be_drawn() -> None:
     exact = Gap(None, 1.0, 0.0)
     found = numerics([layer(0, None, added=exact, error=exact, backend=exact), layer(1, None)])

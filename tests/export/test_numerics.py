@@ -146,6 +146,7 @@ def test_a_healthy_network_raises_no_alarm_and_its_layers_add_up(tmp_path: Path)
     assert [layer.index for layer in found.layers] == list(range(len(found.layers)))
     assert found.looked_at_alone == found.to_look_at == len(found.worst)
     last = found.layers[-1]
+    assert [layer.producers for layer in found.layers] == [[], *([index] for index in range(len(found.layers) - 1))]
     for variant in found.variants:
         # The last layer is the output, and the first has nothing to inherit.
         assert last.sides[variant.name].error.sqnr_db == pytest.approx(variant.tapped.sqnr_db, abs=0.1)

@@ -12,9 +12,10 @@ import pytest
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.whatif import predict
 from model_profiling.base.files import read_json
+from model_profiling.report.words import unique_labels
 from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
-from tests.conftest import needs
+from tests.conftest import kit, needs
 from tests.helpers.chromium import BINARY, Tab, chromium
 from tests.helpers.run_forge import forge_run
 
@@ -63,6 +64,28 @@ def test_the_page_opens_from_disk_without_errors_and_asks_for_nothing_else(opene
     assert opened.requests == [page.resolve().as_uri()]
     assert opened.errors == []
     assert opened.value("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_several_runs_are_one_page_with_pictures_that_tells_them_apart(
+    tab: Tab, measured_run: Path, tmp_path: Path
+) -> None:
+    runs = [forge_run(measured_run, tmp_path / name, operators=4, executions=4) for name in ("first", "second")]
+    page = tmp_path / "both.html"
+    assert kit("report", *runs, "--output", page).stdout.split() == [str(page)]
+    tab.requests.clear()
+    tab.errors.clear()
+    for width in (1400, 390):
+        tab.open(page, width)
+        assert tab.value("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.value("[...document.querySelectorAll('figure svg')].filter((x) => x.checkVisibility()).length") == 2
+    assert set(tab.requests) == {page.resolve().as_uri()} and tab.errors == []
+    names = tab.value(
+        "[...document.querySelectorAll('[data-table=latency] tbody tr')].map((x) => x.cells[0].textContent)"
+    )
+    assert len(set(names)) == 2 and any("(first)" in name for name in names)
+    assert not (tmp_path / "both.md").exists()
+    written = kit("report", *runs, "--html", "--output", tmp_path / "all.md").stdout.split()
+    assert written == [str(tmp_path / "all.md"), str(tmp_path / "all.html")]
 
 
 def test_no_script_but_the_pages_own_can_run_and_nothing_can_be_fetched(opened: Tab) -> None:
@@ -161,8 +184,9 @@ def test_the_timeline_draws_every_operator_where_it_ran(
         drawn = {row: rest for row, *rest in opened.value(script)}
         assert sorted(drawn) == list(range(len(experiment.breakdown.instances)))
         operators = [(row, e) for row, e in enumerate(experiment.breakdown.instances) if e.where != "runtime"]
+        called = unique_labels(experiment.breakdown.instances)
         for row, entry in operators:
-            assert drawn[row][2].startswith(f"{entry.name} ({entry.category}, {entry.where}) in {labels[name]}: ")
+            assert drawn[row][2].startswith(f"{called[row]} ({entry.category}, {entry.where}) in {labels[name]}: ")
         starts = [drawn[row][0] for row, _ in operators]
         assert starts == sorted(starts)
         total = sum(drawn[row][1] for row, _ in operators) / 1000

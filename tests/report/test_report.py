@@ -24,6 +24,7 @@ from model_profiling.report.drawing.theme import CATEGORY_COLOURS
 from model_profiling.report.drawing.vega import svg
 from model_profiling.report.files.report_files import write_picture, write_report
 from model_profiling.report.kernel_view import coverage_lines
+from model_profiling.report.words import BareOperator, unique_labels
 from model_profiling.store.artifacts import REPORT
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run
@@ -181,7 +182,7 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
         assert [float(line["ms"]) for line in lines] == [round(operator.ms, 6) for operator in operators]
 
 
-def test_operators_of_several_delegates_are_unique_labels_by_their_instruction(reported: Path) -> None:
+def test_operators_of_one_name_are_told_apart_by_module_line_or_instruction(reported: Path) -> None:
     rows = Tables((reported / "report.html").read_text()).rows("operators", "member", "")
     names = [row[0][0] for row in rows]
     assert len(set(names)) == len(names) and "delegate call (instruction 0)" in names
@@ -191,6 +192,11 @@ def test_operators_of_several_delegates_are_unique_labels_by_their_instruction(r
     lines = coverage_lines("on", Coverage(3, 3, 0, 3, 3, "", operators), detail=True)[1:]
     shown = [line.removesuffix("SME2").strip() for line in lines]
     assert shown == ["GEMM #1 (instruction 0)", "IGEMM #1", "GEMM #1 (instruction 2)"]
+    # The shortest that no other one of that name has; what is not known tells nothing.
+    known = [("a", "net.py:1"), ("b", "net.py:1"), ("b", "net.py:2"), ("c", "net.py:3"), ("c", "net.py:3"), ("", "")]
+    said = unique_labels(BareOperator("GEMM #1", number, *place) for number, place in enumerate(known))
+    expected = ["a", "b net.py:1", "net.py:2", "instruction 3", "instruction 4", "instruction 5"]
+    assert said == [f"GEMM #1 ({place})" for place in expected]
 
 
 def test_where_intervals_of_operators_are_shown_their_clock_is_named(reported: Path) -> None:

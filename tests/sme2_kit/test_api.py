@@ -252,6 +252,31 @@ def test_times_that_mean_nothing_are_unknown_and_not_zero(forged: Path) -> None:
     assert all(row.ms is row.share is None for row in run.categories)
     assert len(run.latency) == len(run.advice) == len(run.comparisons) == 0
     assert "<svg" not in run._repr_html_() and "ms</td>" not in run._repr_html_()
+    assert run.speedup.ratio is run.speedup.low is None and "emulated" in run.speedup.note and " ms" not in str(run)
+
+
+def test_a_run_has_its_speedup_with_the_interval_and_prints_its_result(tmp_path: Path) -> None:
+    run = sme2_kit.open_run(KNOWN)
+    found, compared = run.speedup, run.comparisons[0]
+    assert (found.ratio, found.low, found.high) == (compared.ratio, compared.low, compared.high)
+    assert (found.before, found.after, found.verdict) == (compared.before, compared.after, "faster")
+    assert found.reliable == compared.reliable and f"{compared.ratio:.2f}x faster (95 % interval" in str(found)
+    # What the terminal says first, and no more than fits a screen.
+    text = str(run)
+    assert f"{compared.ratio:.2f}x faster" in text and "where the time goes" in text and "What SME2 does" in text
+    assert text.count("\n") < 40 and "\x1b" not in text and "\n" not in repr(run)
+    bare = sme2_kit.open_run(next(KNOWN.glob("*/*.etdump")))
+    assert bare.speedup.verdict == "unknown" and bare.speedup.ratio is None and "CONV" in str(bare)
+    # One experiment has nothing to be compared with; a run that is gone says so.
+    shutil.copytree(KNOWN, tmp_path / "one")
+    manifest = json.loads((tmp_path / "one" / "manifest.json").read_text())
+    manifest["experiments"].popitem()
+    (tmp_path / "one" / "manifest.json").write_text(json.dumps(manifest))
+    one = sme2_kit.open_run(tmp_path / "one")
+    assert one.speedup.ratio is None and "1 experiment and no pair" in str(one.speedup) and "CONV" in str(one)
+    gone = sme2_kit.open_run(shutil.copytree(KNOWN, tmp_path / "gone"))
+    shutil.rmtree(tmp_path / "gone")
+    assert str(gone).startswith("<Run")
 
 
 def test_names_from_files_are_shown_and_not_obeyed(forged: Path, tmp_path: Path) -> None:

@@ -104,6 +104,8 @@ class Layer(msgspec.Struct, frozen=True):
     place: str = ""
     # What the outputs are predicted to gain, in dB, if `keep` is kept: from the errors of all others together.
     gain_db: Decibel | None = None
+    # The layers whose values it reads, by index; empty of records that an earlier kit wrote.
+    producers: list[int] = []
 
 
 class Variant(msgspec.Struct, frozen=True):

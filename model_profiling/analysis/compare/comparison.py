@@ -54,6 +54,13 @@ class OperatorChange(msgspec.Struct, frozen=True):
     # Their rows in the breakdowns of the two experiments; None where one has it not.
     before_row: int | None = None
     after_row: int | None = None
+    # Where it is from, as far as the ETRecord tells.
+    module: str = ""
+    source_line: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.after or self.before
 
 
 class Shift(msgspec.Struct, frozen=True):
@@ -178,7 +185,11 @@ def _operators(
         names = (was.name if was else "", now.name if now else "")
         at = (old_rows.get(place), new_rows.get(place))
         changes.append(
-            OperatorChange(*names, either.category, either.kind, either.where, either.instruction, change, *at)
+            OperatorChange(
+                *(*names, either.category, either.kind, either.where, either.instruction, change, *at),
+                module=either.module,
+                source_line=either.source_line,
+            )
         )
     return changes
 

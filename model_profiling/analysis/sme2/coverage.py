@@ -55,6 +55,9 @@ class CoveredOperator(msgspec.Struct, frozen=True):
     weights: str = ""
     # What gives it an SME2 kernel, as far as the table of known kernels tells.
     change: str = ""
+    # Where it is from, as far as the ETRecord tells.
+    module: str = ""
+    source_line: str = ""
 
 
 class Coverage(msgspec.Struct, frozen=True):
@@ -207,6 +210,8 @@ def _operators(
                 why_not=verdict.why_not,
                 weights=known.weights,
                 change=verdict.change,
+                module=entry.module,
+                source_line=entry.source_line,
             )
         )
     return found

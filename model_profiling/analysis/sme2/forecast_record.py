@@ -17,6 +17,9 @@ class RemainingOperator(msgspec.Struct, frozen=True):
     instruction: int
     ms: float
     why_not: str
+    # Where it is from, as far as the ETRecord tells.
+    module: str = ""
+    source_line: str = ""
 
 
 class PredictedOperator(msgspec.Struct, frozen=True):
@@ -33,6 +36,9 @@ class PredictedOperator(msgspec.Struct, frozen=True):
     times: float
     why: str
     label: Literal["prediction"] = "prediction"
+    # Where it is from, as far as the ETRecord tells.
+    module: str = ""
+    source_line: str = ""
 
 
 # Where it is from which operators SME2 takes: the table of known kernels, an emulated CPU, or one that has SME2.

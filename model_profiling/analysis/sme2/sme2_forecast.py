@@ -73,7 +73,11 @@ class Sides:
 
     def forecast(self, predictions: list[Prediction], notes: Sequence[str] = (), **more: Any) -> Forecast:
         left = [
-            RemainingOperator(x.name, x.category, x.kind, x.instruction, x.ms, self.why_not.get(id(x), ""))
+            RemainingOperator(
+                *(x.name, x.category, x.kind, x.instruction, x.ms, self.why_not.get(id(x), "")),
+                module=x.module,
+                source_line=x.source_line,
+            )
             for x in self.breakdown.instances
             if id(x) not in self.taken
         ]
@@ -207,4 +211,6 @@ def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperat
         high_ms=high,
         times=before * gain.times,
         why=f"{first}{gain.why}",
+        module=entry.module,
+        source_line=entry.source_line,
     )

@@ -1,11 +1,13 @@
 """Where the time goes: by category, by operator and by place in the graph, adding up to the whole."""
 
+from pathlib import Path
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
+from model_profiling.analysis.timing.profile import AT_ONCE, RUNTIME, Part, Profile, Where
 from model_profiling.analysis.timing.quantiles import median, quantile
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base.units import shown_ms
@@ -15,8 +17,6 @@ from model_profiling.base.units import shown_ms
 _MOST_OFF, _MOST_OFF_MS = 0.1, 0.02
 # An operator's undisturbed time is known while it is disturbed in fewer executions than this.
 _MOST_PREEMPTED = 0.4
-# Numbers that are sorted together.
-_AT_ONCE = 1 << 20
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -52,6 +52,11 @@ class SourceLine(msgspec.Struct, frozen=True):
     debug_handle: int = 0
 
 
+def file_line(file: str, line: int) -> str:
+    """Return `file:line` with the last two parts of the path, which tell the file; the rest is somebody's disk."""
+    return f"{'/'.join(Path(file).parts[-2:])}:{line}" if file else ""
+
+
 class InstanceTime(msgspec.Struct, frozen=True):
     """One operator at one place of the graph. `work` is None where the .pte does not tell it."""
 
@@ -71,6 +76,20 @@ class InstanceTime(msgspec.Struct, frozen=True):
     work: Work | None = None
     # The standard error of `ms`, over launches where there are several.
     error_ms: float = 0.0
+
+    @property
+    def _own_source(self) -> SourceLine | None:
+        """ExecuTorch's own time belongs to no line, though a delegate call has the first one that it took over."""
+        return None if self.where == "runtime" else self.source
+
+    @property
+    def module(self) -> str:
+        return self._own_source.module if self._own_source is not None else ""
+
+    @property
+    def source_line(self) -> str:
+        """`file:line`, '' if it is not known."""
+        return file_line(self._own_source.file, self._own_source.line) if self._own_source is not None else ""
 
 
 class OperatorTime(msgspec.Struct, frozen=True):
@@ -225,7 +244,7 @@ def _errors(profile: Profile) -> list[float]:
 def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:
     """Return the spread of each row, some rows at a time: a dump may hold ten million of these numbers."""
     found: list[Spread] = []
-    step = max(1, _AT_ONCE // max(1, ns.shape[1]))
+    step = max(1, AT_ONCE // max(1, ns.shape[1]))
     for start in range(0, len(ns), step):
         ms = np.sort(ns[start : start + step] / 1e6, axis=1)
         middle = median(ms)

@@ -31,7 +31,7 @@ _OWN_TIME = {DELEGATE_CALL: "delegate call", OPERATOR_CALL: "operator call", etd
 _DEVIATIONS, _PART, _STEPS_NS = 5.0, 0.1, 2000.0
 _STANDARD = 1.4826
 # Numbers that are sorted together.
-_AT_ONCE = 1 << 20
+AT_ONCE = 1 << 20
 # Of two executions nobody can say which one was disturbed.
 _LEAST_EXECUTIONS = 3
 
@@ -121,12 +121,12 @@ def _undisturbed(times: Nanoseconds) -> Nanoseconds:
     """
     result: Nanoseconds = times.copy()
     executions = times.shape[1]
-    step = max(1, _AT_ONCE // max(1, executions))
+    step = max(1, AT_ONCE // max(1, executions))
     for start in range(0, len(result) if executions >= _LEAST_EXECUTIONS else 0, step):
         rows = result[start : start + step]
-        middle = _lower_median(rows)
+        middle = lower_median(rows)
         off = np.abs(rows - middle)
-        spread = _STANDARD * _lower_median(off)
+        spread = _STANDARD * lower_median(off)
         disturbed = off > np.maximum(np.maximum(_DEVIATIONS * spread, _PART * np.abs(middle)), _STEPS_NS)
         if disturbed.any():
             mean = np.where(disturbed, 0.0, rows).sum(axis=1) / (~disturbed).sum(axis=1)
@@ -134,7 +134,8 @@ def _undisturbed(times: Nanoseconds) -> Nanoseconds:
     return result
 
 
-def _lower_median(rows: Nanoseconds) -> Nanoseconds:
+def lower_median(rows: Nanoseconds) -> Nanoseconds:
+    """Return the median of each row, as a column; of two the lower."""
     at = (rows.shape[1] - 1) // 2
     result: Nanoseconds = np.partition(rows, at, axis=1)[:, at : at + 1]
     return result

@@ -37,6 +37,11 @@ def compare_layers(
         keep = errors.put if number == 0 else lambda name, error: None
         for layer, measured in _sides(work, taken, keep).items():
             found[layer][name] = measured
+    producers: dict[str, list[int]] = {layer.reference: [] for layer in work.layers}
+    for index, tapped in enumerate(work.layers):
+        for reader in tapped.readers:
+            if reader in producers:  # some cannot be lowered with a tap
+                producers[reader].append(index)
     numerics = Numerics(
         model=request.model,
         dtype=request.dtype,
@@ -44,7 +49,10 @@ def compare_layers(
         timing=platform.timing,
         pte_sha256=files.sha256(made.paths.pte),
         variants=variants,
-        layers=[_layer(index, layer, work, found[layer.reference], request) for index, layer in enumerate(work.layers)],
+        layers=[
+            _layer(index, layer, work, found[layer.reference], request, producers[layer.reference])
+            for index, layer in enumerate(work.layers)
+        ],
         left_out=work.left_out,
         command=_command(request, made),
         kept=list(request.keep_fp32),
@@ -111,7 +119,12 @@ def _rounded_away(ours: torch.Tensor, values: torch.Tensor) -> float | None:
 
 
 def _layer(
-    index: int, layer: TappedLayer, work: EagerLayers, sides: dict[str, LayerSide], request: ExportRequest
+    index: int,
+    layer: TappedLayer,
+    work: EagerLayers,
+    sides: dict[str, LayerSide],
+    request: ExportRequest,
+    producers: list[int],
 ) -> Layer:
     reference = work.reference.get(layer.reference)
     low, high = finite_range(reference)
@@ -132,6 +145,7 @@ def _layer(
         quantized=layer.scale is not None,
         keep=[name for name in _to_keep(layer, work) if not is_kept(name, request.keep_fp32)] if layer.own_name else [],
         place=layer.own_name or layer.reference,
+        producers=producers,
     )
 
 

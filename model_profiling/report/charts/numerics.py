@@ -1,6 +1,7 @@
 """Signal to noise by layer: what has gathered up to each, and what each adds, coloured by operator."""
 
 import collections
+import math
 
 from model_profiling.analysis.accuracy.numerics import Layer, Numerics, side
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
@@ -9,13 +10,16 @@ from model_profiling.report.drawing.theme import BEFORE, CATEGORY_COLOURS, Theme
 _HEIGHT = 260
 # Above this a layer is as good as exact, and the axis is for the others.
 _HIGHEST_DB = 100.0
+# The axis spans no less: half of it would make one bit of a mantissa look like a step.
+_LEAST_SPAN_DB = 40.0
 _COLOURS = [colour for name, colour in CATEGORY_COLOURS.items() if name != "Other"]
 _OTHER, _OTHER_COLOUR = "other operators", CATEGORY_COLOURS["Other"]
 _MOST_NAMES = 3
 
 
 def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
-    """Return a line for the error against eager fp32, a point for what each layer adds; alarms have their names."""
+    """Return the error against eager fp32 as lines from each layer to those that read it, and a point for what each
+    layer adds; alarms have their names."""
     kinds = collections.Counter(kind(layer) for layer in found.layers)
     shown = [name for name, _ in kinds.most_common(len(_COLOURS))]
     named = {alarm.layer.index for alarm in found.alarms[:_MOST_NAMES]}
@@ -23,7 +27,11 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
     wide = width >= WIDE
     x = {"field": "layer", "type": "quantitative", "scale": {"domain": [-0.5, len(points) - 0.5], "nice": False}}
     x["axis"] = {"title": "layer, in the order in which they run", "grid": False, "format": "d", "tickMinStep": 1}
-    y = {"type": "quantitative", "scale": {"zero": True}, "axis": {"title": "SQNR (dB)", "tickCount": 6}}
+    levels = [point[field] for point in points for field in ("error", "added") if point[field] is not None]
+    high = math.ceil(max(levels, default=0.0) / 10) * 10
+    low = math.floor(min([*levels, high - _LEAST_SPAN_DB]) / 10) * 10
+    scale = {"domain": [low, high], "nice": False}
+    y = {"type": "quantitative", "scale": scale, "axis": {"title": "SQNR (dB)", "tickCount": 6}}
     names = [*shown, *([_OTHER] if len(kinds) > len(shown) else [])]
     colours = [*_COLOURS[: len(shown)], *([_OTHER_COLOUR] if len(kinds) > len(shown) else [])]
     colour = {"field": "operator", "type": "nominal", "sort": names, "scale": {"domain": names, "range": colours}}
@@ -31,8 +39,13 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
     labels = [point for point in points if point["name"]]
     layers: list[Spec] = [
         {
+            "data": {"values": _lines(found, points)},
+            "mark": {"type": "rule", "color": BEFORE, "strokeWidth": 1.5},
+            "encoding": {"x": x, "x2": {"field": "reader"}, "y": {"field": "error", **y}, "y2": {"field": "then"}},
+        },
+        {
             "data": {"values": [point for point in points if point["error"] is not None]},
-            "mark": {"type": "line", "color": BEFORE, "strokeWidth": 1.5},
+            "mark": {"type": "point", "filled": True, "size": 12, "opacity": 1, "color": BEFORE},
             "encoding": {"x": x, "y": {"field": "error", **y}},
         },
         {
@@ -52,13 +65,24 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
         },
     ]
     spec: Spec = {"width": width - 80, "height": _HEIGHT, "layer": layers}
-    said = "Line: against eager fp32, with all that was lost before. Points: what each layer adds by itself"
-    return frame(spec, theme, width, title, said if wide else "Points: what each layer adds")
+    said = "Grey: against eager fp32, with all that was lost before. Coloured: what each layer adds by itself"
+    return frame(spec, theme, width, title, said if wide else "Coloured: what each layer adds")
 
 
 def kind(layer: Layer) -> str:
     """Return `conv2d` of `aten.conv2d.default`."""
     return layer.operator.removeprefix("aten.").partition(".")[0]
+
+
+def _lines(found: Numerics, points: list[Values]) -> list[Values]:
+    """Return a line from each layer to every layer that reads it: branches stay apart until something joins them."""
+    errors = {point["layer"]: point["error"] for point in points if point["error"] is not None}
+    return [
+        {"layer": before, "error": errors[before], "reader": layer.index, "then": errors[layer.index]}
+        for layer in found.layers
+        for before in layer.producers
+        if before in errors and layer.index in errors
+    ]
 
 
 def _point(found: Numerics, layer: Layer, shown: list[str], named: set[int]) -> Values:

@@ -26,7 +26,7 @@ def shift(rows: Sequence[tuple[str, dict[str, float]]], width: int, theme: Theme
         "height": height,
         "width": inner,
         "layer": [
-            *_bars(absolute, names, "time (ms, traced)", [0, end], ".4~g", theme),
+            *_bars(absolute, names, "time (ms, traced)", [0, end], ".4~g", theme, inner),
             {
                 "data": {"values": totals},
                 "mark": {"type": "text", "align": "left", "dx": 5, "dy": 6, "fontWeight": "bold"},
@@ -41,7 +41,7 @@ def shift(rows: Sequence[tuple[str, dict[str, float]]], width: int, theme: Theme
     part = {
         "height": height,
         "width": inner,
-        "layer": _bars(relative, names, "share of the time", [0, 1], ".0%", theme),
+        "layer": _bars(relative, names, "share of the time", [0, 1], ".0%", theme, inner),
     }
     spec: Spec = {"vconcat": [time, part], "spacing": 22, "resolve": {"scale": {"x": "independent"}}}
     return frame(spec, theme, width, title, "Time in Method::execute by operator category")
@@ -76,7 +76,7 @@ def _row(names: list[str]) -> Spec:
 
 
 def _bars(
-    values: list[Values], names: list[str], title: str, domain: list[float], format_: str, theme: Theme
+    values: list[Values], names: list[str], title: str, domain: list[float], format_: str, theme: Theme, width: int
 ) -> list[Spec]:
     """Return bars from start to end with labels on them, and each row's name above its bar."""
     x = {"type": "quantitative", "scale": {"domain": domain, "nice": False}}
@@ -108,7 +108,7 @@ def _bars(
     }
     heading = {
         "data": {"values": [{"row": name} for name in names]},
-        "mark": {"type": "text", "align": "left", "dy": -15, "limit": 320},
+        "mark": {"type": "text", "align": "left", "dy": -15, "limit": width},
         "encoding": {"x": {"datum": 0, **x}, "y": _row(names), "text": {"field": "row"}},
     }
     return [{"data": {"values": values}, **bar}, {"data": {"values": values}, **label}, heading]

@@ -7,13 +7,14 @@ from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.run.experiment_labels import other_executorch, switched_features
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import file_line
 from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import AdviceBlock, KeyFigure
 from model_profiling.report.content.reproduce import rerun_command
 from model_profiling.report.content.roofline import at_the_roof
-from model_profiling.report.content.source_lines import file_line, source
+from model_profiling.report.content.source_lines import source
 from model_profiling.report.words import comparison_sentence, factor, gain_text, kernels_sentence
 from model_profiling.runner.features import feature_label, meaning
 

@@ -2,10 +2,10 @@
 
 from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.breakdown import file_line
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Branch, Name, Number, Paragraph, Picture, Section, Tree
 from model_profiling.report.content.folding import LEAST_SHARE
-from model_profiling.report.content.source_lines import file_line
 
 # What is unfolded to begin with: the parts that are worth it, down to this depth.
 _OPEN_SHARE = 0.15

@@ -27,8 +27,9 @@ _BETTER_DB = 6.0
 # What `tune` decides by itself.
 _NOT_TUNED = [row.flag for row in DECIDING if "tune" not in row.verbs]
 CAPTION = (
-    "Signal to noise of every layer, in the order in which they run. Line: against eager fp32, with all that was lost "
-    "before. Points: what each layer adds by itself, coloured by operator. Red: NaN or infinite values."
+    "Signal to noise of every layer, in the order in which they run. Grey: against eager fp32, with all that was lost "
+    "before; a line leads from a layer to each that reads it. Coloured points: what each layer adds by itself, by "
+    "operator. Red: NaN or infinite values."
 )
 COLUMNS = ("layer", "operator", "alone", "adds", "error", "dtype", "backend", "range in fp32", "where")
 LEGEND = (

@@ -82,7 +82,7 @@ class _Roofs:
 
 def _group(group: OperatorGroup, old: Breakdown, new: Breakdown, roof: _Roofs) -> Foldable:
     pairs = [(_at(old, member.before_row), _at(new, member.after_row)) for member in group.members]
-    labels = unique_labels((member.after or member.before, member.instruction) for member in group.members)
+    labels = unique_labels(group.members)
     singles: list[Row] = [
         _change(
             located_name(label, group.where) + _gone(member),
@@ -154,7 +154,7 @@ def _operator(
     operator: OperatorTime, places: list[int], breakdown: Breakdown, roof: _Roofs, measured: bool
 ) -> Foldable:
     members = [breakdown.instances[row] for row in places]
-    labels = unique_labels((entry.name, entry.instruction) for entry in members)
+    labels = unique_labels(members)
     singles: list[Row] = [
         (
             Name(located_name(label, entry.where)),

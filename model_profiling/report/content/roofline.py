@@ -58,7 +58,7 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
     blocks: list[Block] = [Paragraph(covered[0].upper() + covered[1:]), _table(breakdown, roofline)]
     above = [entry for entry in roofline.operators if entry.of_roof > numbers.ABOVE_ROOF]
     if above:
-        names = some(breakdown.instances[entry.row].name for entry in above)
+        names = some(unique_labels(breakdown.instances[entry.row] for entry in above))
         are, they = ("is", "it") if len(above) == 1 else ("are", "they")
         why = f"what {they} read was in a nearer cache, or no probe has such a shape"
         blocks.append(Paragraph(f"{counted(len(above), 'operator')} {are} above the roof: {why} ({names})."))
@@ -75,7 +75,7 @@ def _table(breakdown: Breakdown, roofline: Roofline) -> Table:
     """Return the operators with most headroom first; those above their roof have none and come last."""
     chosen = sorted(roofline.operators, key=lambda entry: (-entry.headroom_ms, -breakdown.instances[entry.row].ms))
     instances = [breakdown.instances[entry.row] for entry in chosen]
-    labels = unique_labels((instance.name, instance.instruction) for instance in instances)
+    labels = unique_labels(instances)
     rows = [_row(breakdown, label, entry) for label, entry in zip(labels, chosen, strict=True)]
     columns = ("operator", "time", "rate", "roof", "bound", OF_ROOF, "headroom", "product (m x k by k x n)", "source")
     return Table("roofline", columns, rows, _SHOWN)

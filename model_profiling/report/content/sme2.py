@@ -5,9 +5,9 @@ import msgspec
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.sme2_answer import NoKernel, Sme2Answer
+from model_profiling.analysis.timing.breakdown import file_line
 from model_profiling.report import numbers
 from model_profiling.report.blocks import KeyFigure
-from model_profiling.report.content.source_lines import file_line
 from model_profiling.report.words import EVIDENCE, factor
 
 _MOST_GROUPS = 3

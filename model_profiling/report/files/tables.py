@@ -25,7 +25,7 @@ TIMELINE_COLUMNS = (
 )  # fmt: skip
 CHANGE_COLUMNS = (
     "before", "after", "category", "kind", "where", "instruction",
-    "before_ms", "after_ms", "before_share", "after_share", "ratio", "low", "high",
+    "before_ms", "after_ms", "before_share", "after_share", "ratio", "low", "high", "module", "source_line",
 )  # fmt: skip
 OPERATOR_COLUMNS = (
     "operator", "category", "kind", "where", "dtype", "algorithm", "instances",
@@ -74,10 +74,11 @@ def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str
 
 def instances_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:
     """Return one line per place in the graph, in order: its time, its work, and how near to its roof it is."""
-    roofs, columns = roofs_by_row(roofline), (*INSTANCE_COLUMNS, *WORK_COLUMNS)
+    roofs, columns = roofs_by_row(roofline), (*INSTANCE_COLUMNS, *WORK_COLUMNS, "module", "source_line")
     rows = (
-        _row(columns, x, x.spread, group_work(breakdown, [index], roofs), index=index)
+        _row(columns, x, x.spread, work, index=index, module=x.module, source_line=x.source_line)
         for index, x in enumerate(breakdown.instances)
+        for work in [group_work(breakdown, [index], roofs)]
     )
     return csv_text(columns, rows)
 

@@ -158,7 +158,7 @@ const graphView = () => {
     const timed = graph.execute_ms !== null;
     const items = boxes.map((box) => {
       const item = jump(box, box.node.name);
-      const words = [timed ? `${shownMs(box.ms)}, ${percent(box.share)}` : "", box.node.module].filter(Boolean);
+      const words = [timed ? `${shownMs(box.ms)}, ${percent(box.share)}` : "", box.node.module || (box.node.line && graphText(box.node.line))].filter(Boolean);
       item.append(element("div", { className: "quiet", textContent: words.join(" · ") }));
       return item;
     });

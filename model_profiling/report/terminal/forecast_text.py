@@ -16,13 +16,13 @@ _MOST_OPERATORS = 8
 
 def left_operators(forecast: Forecast) -> list[tuple[str, RemainingOperator]]:
     """Return the costliest operators that SME2 leaves as they are, by names that are told apart."""
-    names = unique_labels((entry.name, entry.instruction) for entry in forecast.left)
+    names = unique_labels(forecast.left)
     return list(zip(names, forecast.left, strict=True))[:_MOST_LEFT]
 
 
 def gaining_operators(forecast: Forecast) -> list[tuple[str, PredictedOperator]]:
     """Return the costliest operators that SME2 runs, by names that are told apart."""
-    names = unique_labels((entry.name, entry.instruction) for entry in forecast.operators)
+    names = unique_labels(forecast.operators)
     return list(zip(names, forecast.operators, strict=True))[:_MOST_OPERATORS]
 
 

@@ -49,16 +49,35 @@ def render_run(run: "RunView", style: Style) -> str:
     # What `analyze` of a dump has no use for, and would wait for.
     from model_profiling.report.terminal.screen import first_screen, modules, phases, startup, threads
 
-    manifest, summary, metrics = run.manifest, run.summary, run.metrics
-    cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
-    partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
-    lines = ["", f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}", ""]
-    if summary.timing != "measured":
+    lines = ["", _heading(run, style), ""]
+    if run.summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *modules(run)]
     lines += [*_latency(run), "", *startup(run, style), *_agreement_lines(run, style)]
     lines += [*_remarks(run, style), *_notes(run, style), _files(run.path, style)]
     return "\n".join(lines) + "\n"
+
+
+def _heading(run: "RunView", style: Style) -> str:
+    manifest, metrics = run.manifest, run.metrics
+    cpu = manifest.environment.get("cpu", manifest.environment.get("arch"))
+    partial = style.paint(33, ", PARTIAL RUN") if any(r.partial for r in manifest.experiments.values()) else ""
+    return f"{style.bold(metrics.model)} on {metrics.platform} ({cpu}){partial}"
+
+
+def render_result(run: "RunView", style: Style) -> str:
+    """Return the result alone: verdict, what SME2 does, what to do first, where the time goes."""
+    if run.path.is_file():
+        return "\n".join([f"{run.path.name}: traced times of a bare ETDump", "", *_analysis(run.summary, style, 1)])
+    from model_profiling.report.terminal.screen import first_screen
+
+    lines = [_heading(run, style), "", *first_screen(run, style, most=1)]
+    if run.measured and run.summary.comparisons:
+        first = run.summary.comparisons[0]
+        lines += _categories(first, run.sides(first.before, first.after), style, run.phase(first.after))
+    elif run.measured:
+        lines += [line for name in run.alone[:1] for line in _shares(run.summary.experiments[name], style)]
+    return "\n".join([*lines, _files(run.path, style)])
 
 
 def _time(run: "RunView", style: Style) -> list[str]:
@@ -204,7 +223,7 @@ def _comparison(comparison: ProfileComparison, style: Style, most: int) -> list[
     lines += ["", f"  {style.bold(comparison.shift.sentence)}", ""]
     rows: list[tuple[str, ...]] = [("top operators", "before", "now", "faster")]
     operators = [x for x in comparison.operators if x.where != "runtime"]
-    names = unique_labels((x.after or x.before, x.instruction) for x in operators)
+    names = unique_labels(operators)
     for name, operator in list(zip(names, operators, strict=True))[:most]:
         change = operator.change
         times = (numbers.ms(change.before_ms), numbers.ms(change.after_ms))
@@ -220,13 +239,7 @@ def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: in
     breakdown = experiment.breakdown
     whole = f"{numbers.ms(breakdown.execute_ms)} in Method::execute (traced)"
     lines = [f"  {style.bold(name)}: {whole}, {counted(breakdown.executions, 'execution')}", ""]
-    lines += table(
-        [(c.category, numbers.ms(c.ms), f"{c.share:.1%}", style.bar(c.share)) for c in breakdown.categories if c.ms],
-        words=1,
-        left={3},
-        optional={3},
-        header=False,
-    )
+    lines += _shares(experiment, style)
     lines += _unreliable(breakdown.unreliable, style)
     reach = _reach(experiment)
     rows = [("top operators", "time", "share", *(["of roof"] if reach else []))]
@@ -234,6 +247,12 @@ def _breakdown(name: str, experiment: ExperimentAnalysis, style: Style, most: in
         name = located_name(counted_name(entry.instances, entry.operator), entry.where)
         rows.append((name, numbers.ms(entry.ms), f"{entry.share:.1%}", *([reach(places)] if reach else [])))
     return [*lines, "", *table(rows, words=1)]
+
+
+def _shares(experiment: ExperimentAnalysis, style: Style) -> list[str]:
+    parts = [c for c in experiment.breakdown.categories if c.ms]
+    rows = [(c.category, numbers.ms(c.ms), f"{c.share:.1%}", style.bar(c.share)) for c in parts]
+    return table(rows, words=1, left={3}, optional={3}, header=False)
 
 
 def _unreliable(why: str, style: Style) -> list[str]:

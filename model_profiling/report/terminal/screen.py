@@ -22,8 +22,8 @@ _MOST_LETTERS = 72
 _MOST_UNSCALED = 3
 
 
-def first_screen(run: RunView, style: Style) -> list[str]:
-    """Return three figures, what to do next, and what shifted."""
+def first_screen(run: RunView, style: Style, most: int | None = None) -> list[str]:
+    """Return three figures, what to do next (the `most` important of it), and what shifted."""
     lines = [f"  {style.paint(33, wrapped(alert))}" for alert in content.alerts(run)]
     if run.busy:
         # Nothing below is bold: it cannot be relied on.
@@ -33,7 +33,7 @@ def first_screen(run: RunView, style: Style) -> list[str]:
     meaning = content.legend(run)
     lines += [f"  {style.dim(wrapped(meaning))}", ""] if meaning else [""]
     lines += _sme2(sme2_content.figures(run), style)
-    lines += _actions(content.actions(run), content.no_actions(run), style)
+    lines += _actions(content.actions(run)[:most], content.no_actions(run), style)
     return lines + [line for sentence in content.shifts(run) for line in (f"  {wrapped(sentence)}", "")]
 
 
