@@ -13,7 +13,9 @@ _OUTSIDE = """
 """
 _OVERPRINTED = """
 [...document.querySelectorAll("figure svg")].filter((svg) => svg.getBoundingClientRect().width > 0).flatMap((svg) => {
-  const boxes = [...svg.querySelectorAll("text")].filter((text) => text.textContent.trim()).map(
+  const boxes = [...svg.querySelectorAll("text")].filter(
+    // The box around turned text is larger than the text.
+    (text) => text.textContent.trim() && !/rotate\\((?!0\\))/.test(text.getAttribute("transform") ?? "")).map(
     (text) => [text.textContent, text.getBoundingClientRect()]).filter(([, box]) => box.width > 0);
   return boxes.flatMap(([name, a], at) => boxes.slice(at + 1).filter(([, b]) =>
     Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
