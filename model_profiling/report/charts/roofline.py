@@ -4,6 +4,7 @@ Names of roofs stand where nothing else is; operators with most headroom have nu
 """
 
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -30,6 +31,8 @@ _RING, _DASH = 340.0, 20
 _ABOVE = "#D55E00"
 # Where the legend begins, below the axis and its title, and how high its lines are.
 _LEGEND_TOP, _LEGEND_LINE = 52, 15
+# Where it begins in a narrow picture, which has its whole width for it.
+_LEGEND_LEFT = -36
 
 
 class RooflineSide(msgspec.Struct, frozen=True):
@@ -200,18 +203,21 @@ def _texts(labels: Labels, theme: Theme) -> list[Spec]:
 
 def _legend(labels: Labels, named: list[Values], above: int, width: int, sides: int) -> list[Spec]:
     """Return the lines below the picture: what letters, numbers and rings stand for."""
-    room, lines = width - _MARGIN, [f"{letter}: {name}" for letter, name in labels.letters.items()]
+    wide, left = width >= WIDE, 0 if width >= WIDE else _LEGEND_LEFT
+    room, lines = width - _MARGIN - left, [f"{letter}: {name}" for letter, name in labels.letters.items()]
     for number, dot in enumerate(named, 1):
         roof = "above its roof" if "above" in dot else f"{dot['roof']} of its roof"
         rest = f", {numbers.ms(dot['ms'])}, {roof}"
-        lines.append(f"{number}: {shortened(dot['operator'], room - text_width(rest) - 20)}{rest}")
+        # Layout and type are what a narrow picture leaves out of a name.
+        name = dot["operator"] if wide else re.sub(r" \([^()]*\)", "", dot["operator"])
+        lines.append(f"{number}: {shortened(name, room - text_width(rest) - 20)}{rest}")
     if above:
         means = ": a roof measured on a busy machine, a nearer cache or a wrong count of operations"
-        lines.append(f"rings: {above} above the roof{means if width >= WIDE else ', see the text'}")
+        lines.append(f"rings: {above} above the roof{means if wide else ', see the text'}")
     # A narrow picture has the legend of its sides between.
-    top = _HEIGHT + _LEGEND_TOP + (28 if width < WIDE and sides > 1 else 0)
+    top = _HEIGHT + _LEGEND_TOP + (28 if not wide and sides > 1 else 0)
     return [
-        _text(shortened(line, room), 0, top + place * _LEGEND_LINE, align="left") for place, line in enumerate(lines)
+        _text(shortened(line, room), left, top + place * _LEGEND_LINE, align="left") for place, line in enumerate(lines)
     ]
 
 
