@@ -458,19 +458,18 @@ def test_the_page_is_one_file_and_nothing_in_it_can_act(portfolio: Path) -> None
 @pytest.mark.wide
 def test_the_page_sorts_its_cells_fits_a_phone_and_asks_nobody(portfolio: Path) -> None:
     needs(BINARY is not None, "chromium")
-    column = (
-        "[...document.querySelectorAll('[data-table=cells] tbody td.number:nth-child(5)')].map(c => +c.dataset.value)"
-    )
+    cells = "document.querySelectorAll('[data-table=programs] tbody td.number:nth-child(4)')"
+    column = f"[...{cells}].map((cell) => +cell.dataset.value)"
     with chromium() as tab:
         tab.open(portfolio / "portfolio.html", width=390, height=844)
         assert tab.value("document.documentElement.scrollWidth") <= 390
-        header = "document.querySelectorAll('[data-table=cells] th button')[4]"
-        assert tab.value(f"{header}.textContent") == "latency"
+        header = "document.querySelectorAll('[data-table=programs] th button')[3]"
+        assert tab.value(f"{header}.textContent") == "on"
         tab.value(f"{header}.click()")
         down = tab.value(column)
         tab.value(f"{header}.click()")
         assert down[0] > 0 and down != tab.value(column) and sorted(down, reverse=True) == down
-        link = tab.value("document.querySelector('[data-table=cells] td a').href")
+        link = tab.value("document.querySelector('[data-table=programs] td a').href")
         assert link.startswith("file://") and Path(link.removeprefix("file://")).is_file()
         assert tab.errors == [] and all(each.startswith("file://") for each in tab.requests)
 

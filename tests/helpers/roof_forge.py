@@ -1,11 +1,14 @@
 """Roofs and breakdowns of known numbers: a CPU that multiplies and moves as fast as it is told to."""
 
+import random
 from collections.abc import Iterable, Sequence
 
 from model_profiling.analysis.roofs.roof_rates import Measurement, ProbeResult, Roofs
+from model_profiling.analysis.roofs.roofline import roofline
 from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime, InstanceTime, OperatorTime, Spread
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.analysis.timing.work import Product, Work
+from model_profiling.report.charts.roofline import RooflineSide
 
 CPU = "Forged Core"
 _CATEGORIES: dict[str, Part] = {
@@ -79,3 +82,18 @@ def forged_breakdown(operators: Iterable[tuple[str, Work | None, float]]) -> Bre
         where = (kind, _CATEGORIES[kind], kind, "delegated", "F16", "")
         added.append(OperatorTime(*where, len(ms), sum(ms), part, spread))  # type: ignore[arg-type]
     return Breakdown(10, whole, categories, {"delegated": 1.0}, added, instances)
+
+
+def forged_side(label: str, operators: int, gops: float = 100.0, seed: int = 1, above: bool = True) -> RooflineSide:
+    """An experiment of products and depthwise convolutions under forged roofs; with `above` some are faster."""
+    chance = random.Random(seed)
+    found = []
+    for _ in range(operators):
+        kind = chance.choice(["conv2d", "fully connected", "depthwise"])
+        sizes = chance.choice([49, 196, 784, 3136]), chance.choice([16, 64, 256]), chance.choice([64, 576])
+        work = product_work(3136, 1, 9, 64) if kind == "depthwise" else product_work(*sizes)
+        best = 2 * work.multiply_accumulates / gops / 1e6 * (2 if kind == "depthwise" else 1)
+        found.append((kind, work, max(best * chance.uniform(0.5 if above else 1.3, 6), 0.02)))
+    breakdown, rates = forged_breakdown(found), forged_roofs(gops=gops).rates((), 1, "fp16")
+    assert rates is not None
+    return RooflineSide(label, breakdown, roofline(breakdown, rates, CPU, "2026-01-02"))

@@ -268,4 +268,5 @@ def test_where_compute_is_at_its_roof_the_first_screen_says_so(bare: Path, own_r
     section = content.report(held).section("roofline")
     assert section is not None
     words = " ".join(block.text for block in section.blocks if isinstance(block, Paragraph))
-    assert "above the roof: what" in words and "in a nearer cache" in words
+    assert "above the roof, up to" in words and "in a nearer cache" in words
+    assert "load 0.1 when it began" in words and "measure them again with `sme2-kit roofs`" in words

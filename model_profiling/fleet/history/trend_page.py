@@ -23,7 +23,7 @@ from model_profiling.report.blocks import (
     Table,
 )
 from model_profiling.report.charts.frame import NARROW, WIDE, Spec
-from model_profiling.report.charts.trend import Dot, StepMark, add_links, trend
+from model_profiling.report.charts.trend import Dot, StepMark, add_links, axis_of, trend
 from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, Theme
 from model_profiling.report.drawing.vega import PAPER_SCALE, draw
@@ -81,12 +81,15 @@ def key(number: int) -> str:
 
 def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
     """Return one series over its runs."""
-    dots = [Dot(point.created[:10], point.median_ms, point.spread_ms, _words(point)) for point in series.points]
     edges = [
-        StepMark(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %, {s.state}")
+        StepMark(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %", s.state)
         for s in series.steps
     ]
-    return trend(dots, edges, width, theme, title)
+    return trend(dots(series), edges, width, theme, title)
+
+
+def dots(series: Series) -> list[Dot]:
+    return [Dot(point.created, point.median_ms, point.spread_ms, _words(point)) for point in series.points]
 
 
 def _words(point: Point) -> str:
@@ -157,12 +160,16 @@ def _outcome(step: Step) -> str:
 def _section(series: Series, number: int, home: Path) -> Section:
     blocks: list[Block] = [
         Paragraph(f"{series.device} ({series.platform}); latency from {series.latency_source}."),
-        Picture(key(number), f"Median latency of each run of {series.title}, with its spread, and steps in it"),
+        Picture(
+            key(number),
+            f"Median latency of each run of {series.title}, in their order (times are UTC), and the steps between "
+            f"them. Pale bars: the spread of a run (median absolute deviation). {axis_of(dots(series)).words}",
+        ),
     ]
     said = [(step.created[:16], step.sentence) for step in series.steps]
     said += [(series.points[place].created[:16], words) for place, words in version_changes(series.points).items()]
     if said:
-        blocks.append(Bullets([f"{when}: {sentence}." for when, sentence in sorted(said)]))
+        blocks.append(Bullets([f"{when.replace('T', ' ')} UTC: {sentence}." for when, sentence in sorted(said)]))
     if not series.steps and len(series.points) < 10:
         blocks.append(Paragraph("Step detection needs 10 runs, 5 on each side."))
     blocks.append(_runs(series, number, home))

@@ -8,11 +8,12 @@ from typing import Literal
 import msgspec
 
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
+from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare, latency_turns
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.fleet.sweep.jobs import Kind
+from model_profiling.fleet.sweep.sme2_result import PredictedSme2, known_coverage, predicted_sme2, traced_coverage
 from model_profiling.fleet.sweep.sweep_file import Cell
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.store import artifacts
@@ -26,7 +27,6 @@ JobState = Literal["finished", "failed", "skipped", "running", "waiting", "not a
 SweepStatus = Literal["complete", "partial", "failed"]
 Judgement = Literal["better", "worse", "no difference", "unknown"]
 _JUDGED: dict[Verdict, Judgement] = {"faster": "better", "slower": "worse", "no difference seen": "no difference"}
-_NOT_TRACED = "kernels were not traced; a cell on the emulator shows them"
 _EMULATED = "the CPU was emulated, and emulated time is no latency"
 
 
@@ -94,6 +94,10 @@ class CellResult(msgspec.Struct, frozen=True):
     against: PreviousComparison | None = None
     warnings: list[str] = []
     unknown: dict[str, str] = {}
+    # The baseline of the speedup: the same program without the accelerator.
+    off_ms: float | None = None
+    off_mad_percent: float | None = None
+    predicted: PredictedSme2 | None = None
 
 
 class CellRecord(msgspec.Struct, frozen=True):
@@ -210,7 +214,7 @@ def _emulated(summary: AnalysisSummary, metrics: Metrics, names: Sequence[str]) 
     name = max(names, key=on_sme2)
     unknown = dict.fromkeys(("median_ms", "speedup", "data_movement_percent", "startup_ms"), _EMULATED)
     unknown["peak_bytes"] = "an emulator's memory is not that of its guest"
-    percent, words, why = _coverage(summary.experiments.get(name))
+    percent, words, why = traced_coverage(summary.experiments.get(name))
     return CellResult(
         name,
         _phase(metrics, name),
@@ -236,9 +240,12 @@ def _measured(
         unknown["speedup"] = "this CPU has no accelerator for the dtype that can be switched off"
     elif compared.high is None:
         unknown["speedup"] = f"{compared.turns} turns are too few for an interval"
-    percent, words, why = _known_coverage(name, summary) if summary.sme2 else _coverage(analysed)
+    percent, words, why = known_coverage(name, summary) if summary.sme2 else traced_coverage(analysed)
     if why:
         unknown["sme2_coverage_percent"] = why
+    predicted, why = predicted_sme2(name, summary)
+    if why:
+        unknown["predicted"] = why
     if analysed is None:
         unknown["data_movement_percent"] = "the run has no traced executions"
     if measured.startup is None:
@@ -247,6 +254,7 @@ def _measured(
         unknown["peak_bytes"] = measured.memory_unknown
     start = measured.startup.first_result if measured.startup is not None else None
     latency = measured.latency
+    off = metrics.experiments[compared.before].latency if compared is not None else None
     return CellResult(
         experiment=name,
         phase=_phase(metrics, name),
@@ -264,6 +272,9 @@ def _measured(
         against=judged.against(name),
         warnings=list(latency.warnings) if latency is not None else [],
         unknown=unknown,
+        off_ms=off.median_ms if off is not None else None,
+        off_mad_percent=off.mad_percent if off is not None else None,
+        predicted=predicted,
     )
 
 
@@ -271,31 +282,6 @@ def _speedup(compared: Comparison) -> Speedup:
     low = compared.low if compared.high is not None else None
     bounds = (compared.ratio, low, compared.high)
     return Speedup(compared.before, *bounds, compared.verdict, compared.contended)
-
-
-def _coverage(analysed: ExperimentAnalysis | None) -> tuple[float | None, str, str]:
-    """Return percent, in words, and why it is not known."""
-    found = analysed.coverage if analysed is not None else None
-    if found is None:
-        return None, "", _NOT_TRACED
-    if found.on_sme2 is None:
-        return None, "", found.unknown or _NOT_TRACED
-    if not found.eligible:
-        return None, "", "the program has no CONV or GEMM operators"
-    return found.on_sme2 / found.eligible * 100, found.headline, ""
-
-
-def _known_coverage(name: str, summary: AnalysisSummary) -> tuple[float | None, str, str]:
-    """Return the same of the table of known kernels; switching features does not change what a program has."""
-    metrics = summary.metrics.experiments if summary.metrics is not None else {}
-    kinds = {key: entry.phase.kind if entry.phase is not None else "" for key, entry in metrics.items()}
-    alike = [found for found in summary.sme2 if kinds.get(found.experiment) == kinds.get(name)]
-    found = alike[0] if alike else None
-    if found is None or found.on_sme2 is None:
-        return None, "", found.unknown if found is not None else _NOT_TRACED
-    if not found.eligible:
-        return None, "", "the program has no CONV or GEMM operators"
-    return found.on_sme2 / found.eligible * 100, f"{found.headline} (known of ExecuTorch {found.executorch})", ""
 
 
 class _Earlier:

@@ -146,7 +146,7 @@ class _Round:
                 raise InterruptionError(f"interrupted: {kept}", "Run the same command to continue.") from None
             finally:
                 executor.close()
-        return self._write()
+        return self._write(drawn=True)
 
     def _carry_out(self, executor: Executor, queue: Queue) -> None:
         while queue or self._running:
@@ -308,12 +308,12 @@ class _Round:
         over = self._ledger.counted("finished", "failed", "skipped")
         self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
 
-    def _write(self) -> SweepResult:
+    def _write(self, drawn: bool = False) -> SweepResult:
         began = time.monotonic()
         result = self._result()
         files.write_json(self._folder.home / RESULT, result)
         if self._sweep.pages:
-            portfolio.write(result, self._folder.home)
+            portfolio.write(result, self._folder.home, drawn)
         self._written_at = time.monotonic()
         self._writing_s = self._written_at - began
         return result

@@ -1,25 +1,36 @@
 """Latency of one series over its runs: each with its spread, and the steps in it."""
 
+import itertools
 import json
 import re
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from model_profiling.report import numbers
 from model_profiling.report.blocks import address
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, text_width
+from model_profiling.report.charts.placing import Flag, flag_lines
 from model_profiling.report.drawing.theme import Theme
 
 _HEIGHT = 190
+_MARGIN = 90
 _TICKS = 6
 _POINT = re.compile(r'<path [^<>]*aria-roledescription="point"[^<>]*/>')
 # Okabe and Ito's vermillion and bluish green.
 WORSE, BETTER = "#D55E00", "#009E73"
+# The axis spans at least so many times the noise between runs, and this part of the median: what differs by less than
+# the noise then looks small.
+_NOISES, _LEAST_SPAN = 12, 0.2
+# What would show less than this part of the axis above zero starts at zero.
+_NEAR_ZERO = 0.6
+_LINE_HEIGHT = 13
 
 
 class Dot(NamedTuple):
     """One run; `text` is what it stands for."""
 
-    day: str
+    created: str
     ms: float
     spread_ms: float
     text: str
@@ -32,41 +43,71 @@ class StepMark(NamedTuple):
     before_ms: float
     after_ms: float
     certain: bool
-    label: str
+    change: str
+    state: str
+
+    def label(self, width: int) -> str:
+        """Return what a picture has room for; a narrow one leaves the state to the text around it."""
+        return f"{self.change}, {self.state}" if width >= WIDE else self.change
+
+
+class Axis(NamedTuple):
+    """The part of the latencies that is shown, and the noise between runs that it follows from."""
+
+    low: float
+    high: float
+    noise: float
+
+    @property
+    def words(self) -> str:
+        """How to read it."""
+        if not self.low:
+            return "The axis starts at zero."
+        return (
+            f"The axis does not start at zero: it spans {numbers.ms(self.high - self.low)}, at least {_NOISES} times "
+            f"the noise between runs ({numbers.ms(self.noise)}) and {_LEAST_SPAN:.0%} of the latency."
+        )
 
 
 def trend(dots: Sequence[Dot], edges: Sequence[StepMark], width: int, theme: Theme, title: str) -> Spec:
     """Return runs in order; a line for the median between steps, and a mark at each step."""
-    low, high = _range(dots)
-    y = {"type": "quantitative", "scale": {"domain": [low, high], "zero": False, "nice": False}}
+    shown, plot = axis_of(dots), width - _MARGIN
+    labels = [edge.label(width) for edge in edges]
+    names, lines = _step_names(labels, [plot * edge.place / len(dots) for edge in edges], plot)
+    # Above the plot, the steps are named.
+    top = shown.high + (shown.high - shown.low) * lines * _LINE_HEIGHT / _HEIGHT
+    y = {"type": "quantitative", "scale": {"domain": [shown.low, top], "zero": False, "nice": False}}
     axis = {"title": "median latency (ms)", "tickCount": 5}
-    x = {"field": "run", "type": "quantitative", **_days(dots, 3 if width < WIDE else _TICKS)}
-    points = [_point(place, dot, low, high) for place, dot in enumerate(dots)]
+    x = {"field": "run", "type": "quantitative", **_times(dots, 3 if width < WIDE else _TICKS)}
+    points = [_point(place, dot, shown) for place, dot in enumerate(dots)]
+    # Wide and pale, so that nobody takes it for a line of the grid.
+    bar = {"strokeWidth": min(max(0.6 * plot / len(dots), 1.5), 12), "opacity": 0.3, "color": theme.after}
     layers: list[Spec] = [
         {
             "data": {"values": points},
-            "mark": {"type": "rule", "color": theme.quiet, "opacity": 0.45, "clip": True},
+            "mark": {"type": "rule", **bar, "clip": True},
             "encoding": {"x": x, "y": {"field": "low", **y, "axis": axis}, "y2": {"field": "high"}},
         },
         {
             "data": {"values": _levels(dots, edges)},
-            "mark": {"type": "rule", "color": theme.after, "strokeWidth": 2, "clip": True},
+            "mark": {"type": "rule", "color": theme.text, "strokeWidth": 1.5, "clip": True},
             "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {"field": "ms", **y}},
         },
         {
             "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "opacity": 0.9, "size": 38, "color": theme.after},
+            "mark": {"type": "point", "filled": True, "opacity": 0.9, "color": theme.after},
             "encoding": {
                 "x": x,
                 "y": {"field": "ms", **y},
+                "size": {"value": min(max(9 * plot / len(dots), 12), 38)},
                 "description": {"field": "text"},
                 "shape": {"condition": {"test": "datum.beyond", "value": "triangle-up"}, "value": "circle"},
             },
         },
-        *(_edge(edge, x, theme) for edge in edges),
+        *(_edge(*each, x, theme) for each in zip(edges, labels, names, strict=True)),
     ]
-    spec: Spec = {"width": width - 90, "height": _HEIGHT, "layer": layers}
-    return frame(spec, theme, width, title, "Each point is a run with its spread; dashed: a candidate")
+    spec: Spec = {"width": plot, "height": _HEIGHT + lines * _LINE_HEIGHT, "layer": layers}
+    return frame(spec, theme, width, title, f"Bars: spread (MAD). {shown.words}" if width >= WIDE else "")
 
 
 def add_links(svg: str, hrefs: Sequence[str]) -> str:
@@ -80,32 +121,39 @@ def add_links(svg: str, hrefs: Sequence[str]) -> str:
     return _POINT.sub(around, svg)
 
 
-def _range(dots: Sequence[Dot]) -> tuple[float, float]:
-    """Return the part of the axis that is shown: all medians, unless a few are far above the others."""
+def axis_of(dots: Sequence[Dot]) -> Axis:
+    """Return the part of the axis that is shown: all medians, unless a few are far above the others, and enough beside
+    them that noise does not look like change."""
     values = sorted(dot.ms for dot in dots)
-    quarter = len(values) // 4
+    middle, quarter = statistics.median(values), len(values) // 4
     reach = values[-1 - quarter] + 4 * (values[-1 - quarter] - values[quarter])
     high = min(values[-1], reach) if reach > values[-1 - quarter] else values[-1]
-    room = (high - values[0]) * 0.15 or high * 0.02
-    # Above, the steps are named.
-    return values[0] - room, high + 2 * room
+    between = [abs(one.ms - other.ms) for one, other in itertools.pairwise(dots)]
+    noise = max(statistics.median(between) if between else 0.0, statistics.median(dot.spread_ms for dot in dots))
+    span = max((high - values[0]) * 1.25, _NOISES * noise, _LEAST_SPAN * middle) or 1.0
+    low = (values[0] + high - span) / 2
+    if low < (1 - _NEAR_ZERO) * middle:
+        return Axis(0.0, max(high * 1.1, span / 2) or 1.0, noise)
+    return Axis(low, low + span, noise)
 
 
-def _days(dots: Sequence[Dot], most: int) -> Spec:
-    """Return an axis of runs, with their days at a few of them."""
+def _times(dots: Sequence[Dot], most: int) -> Spec:
+    """Return an axis of runs, with their days at a few of them; and times, where a day has several."""
     last = len(dots)
-    step = max(1, round((last - 1) / max(most - 1, 1)))
+    step = max(1, -(-(last - 1) // max(most - 1, 1)))
     ticks = list(range(1, last + 1, step))
-    texts = {str(place): dots[place - 1].day for place in ticks}
+    moments = [dot.created.replace("T", " ") for dot in dots]
+    letters = next((n for n in (10, 16) if len({moment[:n] for moment in moments}) == last), 19)
+    texts = {str(place): moments[place - 1][:letters].split(" ") for place in ticks}
     scale = {"domain": [0.5, last + 0.5], "nice": False}
     axis = {"title": None, "values": ticks, "grid": False, "labelExpr": f"{json.dumps(texts)}[datum.value]"}
     return {"scale": scale, "axis": axis}
 
 
-def _point(place: int, dot: Dot, low: float, high: float) -> Values:
-    shown = min(dot.ms, high - (high - low) * 0.02)
-    bounds = {"low": max(dot.ms - dot.spread_ms, low), "high": min(dot.ms + dot.spread_ms, high)}
-    return {"run": place + 1, "ms": shown, "text": dot.text, "beyond": dot.ms > high, **bounds}
+def _point(place: int, dot: Dot, axis: Axis) -> Values:
+    shown = min(dot.ms, axis.high - (axis.high - axis.low) * 0.02)
+    bounds = {"low": max(dot.ms - dot.spread_ms, axis.low), "high": min(dot.ms + dot.spread_ms, axis.high)}
+    return {"run": place + 1, "ms": shown, "text": dot.text, "beyond": dot.ms > axis.high, **bounds}
 
 
 def _levels(dots: Sequence[Dot], edges: Sequence[StepMark]) -> list[Values]:
@@ -116,15 +164,39 @@ def _levels(dots: Sequence[Dot], edges: Sequence[StepMark]) -> list[Values]:
     return [{"from": start + 0.7, "to": end + 0.3, "ms": ms} for start, end, ms in spans]
 
 
-def _edge(edge: StepMark, x: Spec, theme: Theme) -> Spec:
+class _StepName(NamedTuple):
+    """Where the name of a step stands: on which side of its mark, and how far down."""
+
+    align: str
+    y: float
+
+
+def _step_names(labels: Sequence[str], places: Sequence[float], plot: int) -> tuple[list[_StepName], int]:
+    """Return where names stand so that none is over another or outside, and how many lines they take."""
+    flags = []
+    for label, at in zip(labels, places, strict=True):
+        wide = text_width(label) + 8
+        flags.append(Flag(at, at - wide if at > plot / 2 else at, wide))
+    lines = flag_lines(flags)
+    names = [
+        _StepName("right" if flag.leftwards else "left", 6 + line * _LINE_HEIGHT)
+        for flag, line in zip(flags, lines, strict=True)
+    ]
+    return names, max(lines, default=-1) + 1
+
+
+def _edge(edge: StepMark, label: str, name: _StepName, x: Spec, theme: Theme) -> Spec:
     colour = (WORSE if edge.after_ms > edge.before_ms else BETTER) if edge.certain else theme.text
-    at = [{"run": edge.place + 0.5, "label": edge.label}]
+    at = [{"run": edge.place + 0.5, "label": label}]
     dash = {} if edge.certain else {"strokeDash": [4, 4]}
-    text = {"type": "text", "align": "left", "dx": 4, "y": 8, "color": colour if edge.certain else theme.text}
+    beside = {"align": name.align, "dx": 4 if name.align == "left" else -4, "y": name.y}
     return {
         "data": {"values": at},
         "layer": [
-            {"mark": {"type": "rule", "color": colour, "strokeWidth": 2, **dash}, "encoding": {"x": x}},
-            {"mark": text, "encoding": {"x": x, "text": {"field": "label"}}},
+            {
+                "mark": {"type": "rule", "color": colour, "strokeWidth": 1.5, **dash},
+                "encoding": {"x": x, "y": {"value": name.y - 6}, "y2": {"value": "height"}},
+            },
+            {"mark": {"type": "text", "color": colour, **beside}, "encoding": {"x": x, "text": {"field": "label"}}},
         ],
     }

@@ -1,6 +1,7 @@
 """How far operators are from what their CPU reaches at its best, and what reaching it would save."""
 
 from model_profiling.analysis.roofs.group_work import compute_of_roof, roofs_by_row
+from model_profiling.analysis.roofs.roof_rates import Rates
 from model_profiling.analysis.roofs.roofline import AT_THE_ROOF, OperatorRoof, Roofline
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import Breakdown
@@ -17,7 +18,8 @@ _SHOWN = 10
 _CAPTION = (
     "Operators by operations per byte and rate, both logarithmic. Lines are measured roofs: flat the best rate of "
     "the multipliers, sloped the best rate of near and far memory. Depthwise and grouped convolutions have roofs of "
-    "their own: dashes. Operators that multiply no matrices are left out."
+    "their own: dashes. Numbers: operators that would gain most. Rings: operators above their roof. Operators that "
+    "multiply no matrices are left out."
 )
 
 
@@ -59,9 +61,7 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
     above = [entry for entry in roofline.operators if entry.of_roof > numbers.ABOVE_ROOF]
     if above:
         names = some(unique_labels(breakdown.instances[entry.row] for entry in above))
-        are, they = ("is", "it") if len(above) == 1 else ("are", "they")
-        why = f"what {they} read was in a nearer cache, or no probe has such a shape"
-        blocks.append(Paragraph(f"{counted(len(above), 'operator')} {are} above the roof: {why} ({names})."))
+        blocks.append(Paragraph(f"{above_sentence(above, run.roofs.rates(run.manifest, name))} ({names})."))
     measured = (
         f"Roofs of {roofline.cpu} were measured on {roofline.measured[:10]} with `sme2-kit roofs`: the best rates of "
         "this backend with the same dtype, features and threads. Matrix products are held against the best of all "
@@ -69,6 +69,21 @@ def _of(run: RunView, name: str, label: str, roofline: Roofline) -> list[Block]:
         "that was not measured have no roof. Headroom is a prediction."
     )
     return [*blocks, Paragraph(measured)]
+
+
+def above_sentence(above: list[OperatorRoof], rates: Rates | None) -> str:
+    """Say what it means that operators are faster than their roof: that roof, or what is known of them, is wrong."""
+    are, they, their = ("is", "it", "its") if len(above) == 1 else ("are", "they", "their")
+    times = max(entry.of_roof for entry in above)
+    reasons = [f"what {they} read was in a nearer cache"] if any(e.bound == "memory" for e in above) else []
+    reasons += ["no probe has such a shape"] if any(e.bound == "compute" for e in above) else []
+    load = rates.measurement.load if rates is not None else None
+    said = f" (load {load:.1f} when it began)" if load is not None else ""
+    return (
+        f"{counted(len(above), 'operator')} {are} above the roof, up to {numbers.ratio(times)} as fast. Either "
+        f"{' or '.join(reasons)}, or the count of {their} operations is wrong, or the roofs were measured on a busy "
+        f"machine or with a lower clock{said}: measure them again with `sme2-kit roofs`"
+    )
 
 
 def _table(breakdown: Breakdown, roofline: Roofline) -> Table:

@@ -1,0 +1,74 @@
+"""Labels that do not overprint: boxes in pixels, and places for them that are free."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+
+class Box(NamedTuple):
+    """A rectangle in pixels; y grows downwards."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def overlaps(self, other: "Box") -> bool:
+        return (
+            self.x < other.x + other.width
+            and other.x < self.x + self.width
+            and self.y < other.y + other.height
+            and other.y < self.y + self.height
+        )
+
+    def inside(self, width: float, height: float) -> bool:
+        return self.x >= 0 and self.y >= 0 and self.x + self.width <= width and self.y + self.height <= height
+
+
+class Flag(NamedTuple):
+    """A label beside a mark that goes down from it: the place of the mark, and the label's left end and width."""
+
+    at: float
+    x: float
+    width: float
+
+    @property
+    def leftwards(self) -> bool:
+        return self.x < self.at
+
+    def crosses(self, other: "Flag", line: int, its_line: int) -> bool:
+        """Return whether this label, or the mark under it, meets another label in its line."""
+        if line == its_line and self.x < other.x + other.width and other.x < self.x + self.width:
+            return True
+        return line <= its_line and other.x < self.at < other.x + other.width
+
+
+def flag_lines(flags: Sequence[Flag]) -> list[int]:
+    """Return in which line each label stands, from the top: none meets another, nor, where that can be, its mark."""
+    # Those to the right of their marks from the left on, the others from the right on: each steps below the last.
+    order = sorted(range(len(flags)), key=lambda n: (flags[n].leftwards, flags[n].at * (-1) ** flags[n].leftwards))
+    lines: dict[int, int] = {}
+    for number in order:
+        flag, most = flags[number], max(lines.values(), default=-1) + 2
+        free = [line for line in range(most) if all(_apart(flag, line, flags[n], lines[n]) for n in lines)]
+        lines[number] = free[0] if free else most - 1
+    return [lines[number] for number in range(len(flags))]
+
+
+def _apart(one: Flag, line: int, other: Flag, its_line: int) -> bool:
+    return not one.crosses(other, line, its_line) and not other.crosses(one, its_line, line)
+
+
+class Taken:
+    """What is taken of a picture of `width` and `height`."""
+
+    def __init__(self, width: float, height: float, boxes: Iterable[Box] = ()) -> None:
+        self._size = (width, height)
+        self._boxes = list(boxes)
+
+    def place(self, candidates: Iterable[Sequence[Box]]) -> int | None:
+        """Take the first candidate whose boxes are all free, and return which; None if there is none."""
+        for number, boxes in enumerate(candidates):
+            if all(box.inside(*self._size) and not any(map(box.overlaps, self._boxes)) for box in boxes):
+                self._boxes += boxes
+                return number
+        return None
