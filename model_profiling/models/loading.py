@@ -7,11 +7,8 @@ import importlib.metadata
 import importlib.util
 import inspect
 import pkgutil
-import re
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -25,6 +22,7 @@ from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
+from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.state import changed_buffers
 from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models
@@ -79,13 +77,14 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     inputs, keywords = own_inputs((tuple(inputs), keywords))
     known = registered_models().get(name)
     weights = getattr(model, "weights", (known and known.weights) or EagerModelBase.weights)
-    if options.checkpoint is not None:
-        module.eval()
-        weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
-    elif weights == "random":
-        with _explained(name):
+    origin = _origin(name, target)
+    with _explained(name), explained_call(module, inputs, keywords, origin):
+        if options.checkpoint is not None:
+            module.eval()
+            weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
+        elif weights == "random":
             settle_batch_norms(module, inputs, keywords)
-    return LoadedModel(name, source, str(weights), module.eval(), inputs, keywords, shapes, _origin(name, target))
+    return LoadedModel(name, source, str(weights), module.eval(), inputs, keywords, shapes, origin)
 
 
 def _origin(name: str, target: "Callable[[], Any] | str") -> Literal["registry", "file", "memory"]:
@@ -154,20 +153,9 @@ def _explain(name: str, error: Exception) -> KitError:
                 "Check the network, or put the weights where the model looks for them and export again.",
             )
     return RunError(
-        f"{name} could not be built{_own_line(error)}: {type(error).__name__}: {_first_line(error)}",
+        f"{name} could not be built{own_line(error)}: {type(error).__name__}: {_first_line(error)}",
         "This comes from the model's own code; --debug shows the traceback.",
     )
-
-
-def _own_line(error: Exception) -> str:
-    """Return the innermost line that belongs neither to an installed package nor to the kit's own loading."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if not re.search(r"/site-packages/|/lib/python3|/models/(loading|user_file)\.py$|^<", f.filename)
-    ]
-    return f" (at {Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def missing_package(model: str, package: str) -> SetupError:

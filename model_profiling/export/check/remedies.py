@@ -50,6 +50,12 @@ REMEDIES = (
         "ExecuTorch knows only Core ATen operators. Write it with simpler ones, or move it before or after the model.",
     ),
     Remedy(
+        "a float where an integer is needed",
+        r"scalar types: Long|LongTensor|int(32|64) (or int64 )?for index|used as indices must be|an integral tensor",
+        "Give token ids and other indices as integers, below the number of rows of their table: --input "
+        "int64:SHAPE:0..ROWS.",
+    ),
+    Remedy(
         "dtypes that do not go together",
         r"mismatched dtypes|must have the same dtype|expected scalar type|dtype.*but got|Half.*Float|Float.*Half",
         "Some tensor has another dtype than the rest: often one made inside forward (torch.zeros, torch.arange) or a "
