@@ -10,6 +10,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.zoo import zoo_models
+from model_profiling.store.folder_contents import MODEL, wrong_folder
 
 CONTRACT = "an nn.Module class, an EagerModelBase class, a function that returns a module, or a module"
 # What files of weights are called.
@@ -40,6 +41,8 @@ def check_name(name: str) -> None:
     known = sorted({*registered_models(), *failed_folders(), *zoo_models()})
     if name in known:
         return
+    if Path(name).is_dir():
+        raise wrong_folder(Path(name), MODEL)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if name.endswith(_WEIGHTS):
         raise InputError(
