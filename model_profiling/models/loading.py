@@ -4,7 +4,6 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
 from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.state import changed_buffers
+from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models
 
@@ -53,8 +53,7 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     """Build the model called `name`, ours or ExecuTorch's or a file's, with torch's random generator seeded for it."""
     target, source = find_model(name, options)
     with _explained(name), torch.random.fork_rng(devices=[]):
-        if importlib.util.find_spec("torchvision") is not None:
-            declare_torchvision_operators()
+        watch_imports()
         make = pkgutil.resolve_name(target) if isinstance(target, str) else target
         # A model of a file hands its settings on to the class that the file names, and checks them itself.
         settings = dict(options.settings) if file_target(name) is None else {}
@@ -183,24 +182,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
-
-
-def declare_torchvision_operators() -> None:
-    """Declare the two operators torchvision refuses to import without.
-
-    PyPI's torchvision cannot load its native library beside a CPU-only torch. Its models need none of it: with the
-    schemas declared, the pure-Python parts import.
-    """
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in (
-        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    ):
-        # Already there when torchvision's own library did load, or on a second call.
-        with contextlib.suppress(RuntimeError):
-            library.define(schema)
-    _declared.append(library)
-
-
-# torch forgets a library's operators when the object that declared them is collected.
-_declared: list[torch.library.Library] = []
