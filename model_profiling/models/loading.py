@@ -22,6 +22,7 @@ from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
 from model_profiling.models.refused_inputs import explained_call, own_line
+from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers
 from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, unknown_setting
@@ -136,6 +137,11 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except KitError:
         raise
+    except SystemExit as error:
+        raise RunError(
+            f"the code of {name} ends the process{own_line(error)}",
+            'Put what the file does as a script (argparse, sys.exit) below `if __name__ == "__main__":`.',
+        ) from error
     except Exception as error:
         raise _explain(name, error) from error
 
@@ -151,9 +157,11 @@ def _explain(name: str, error: Exception) -> KitError:
                 f"the weights of {name} could not be downloaded: {_first_line(cause)}",
                 "Check the network, or put the weights where the model looks for them and export again.",
             )
+    what = f"{type(error).__name__}: {_first_line(error)}"
+    remedy = find_remedy(type(error).__name__, str(error))
     return RunError(
-        f"{name} could not be built{own_line(error)}: {type(error).__name__}: {_first_line(error)}",
-        "This comes from the model's own code; --debug shows the traceback.",
+        f"{name} could not be built{own_line(error)}: {f'{remedy.kind} ({what})' if remedy else what}",
+        f"{f'{remedy.advice} ' if remedy else ''}This comes from the model's own code; --debug shows the traceback.",
     )
 
 

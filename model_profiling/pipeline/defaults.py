@@ -144,6 +144,8 @@ def checked_program(model: Path) -> Path:
         ) from None
     except OSError as error:
         raise InputError(f"model {model} cannot be read: {error.strerror}", hint) from None
+    if model.suffix == ".py":
+        hint = f"Export and run it: sme2-kit profile {model}:ClassName"
     if begins[4:6] != b"ET":
         raise InputError(f"{model} is not a .pte: it does not start like an ExecuTorch program", hint)
     pte.check_identifier(model, begins)

@@ -39,6 +39,11 @@ def test_history_alone_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["profile", "w.pt"], "w.pt has the weights of a model", "--checkpoint w.pt"),
         (["graph", "net.py"], "net.py is neither a run directory nor an ETDump", "sme2-kit profile net.py:ClassName"),
         (["graph", "net.pte"], "net.pte is neither a run directory nor an ETDump", "sme2-kit run net.pte"),
+        (["run", "net.py"], "net.py is not a .pte", "sme2-kit profile net.py:ClassName"),
+        (["profile", "Net"], "there is no model called 'Net'", "Did you mean net.py:Net?"),
+        (["profile", "net.Net"], "there is no model called 'net.Net'", "Did you mean net.py:Net?"),
+        (["profile", "Toy-CNN"], "there is no model called 'Toy-CNN'", "Did you mean toy_cnn"),
+        (["check", "net.py:Net", "--input", "-1,4"], "expected one argument", "--flag=-1"),
         (["profile", "."], ". is a folder and not a model: it holds 1 Python file: net.py", "profile net.py:ClassName"),
     ],
 )
@@ -52,7 +57,7 @@ def test_a_mistake_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("w.pt", "net.py", "net.pte"):
-        Path(name).write_text("class Net: pass\n")
+        Path(name).write_text("class Net(nn.Module): pass\n")
     assert main(words) == 2
     told = capsys.readouterr().err
     assert said in told and fix in told

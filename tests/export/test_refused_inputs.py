@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, RunError
 from model_profiling.cli.main import main
+from model_profiling.models.loading import load_model
 from model_profiling.models.options import input_spec
 from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.user_file import random_input
@@ -107,6 +108,25 @@ def test_another_failure_is_the_models_own() -> None:
         explained_call(Linear(), (torch.ones(3),), {}, "file"),
     ):
         Linear()(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "fix"),
+    [
+        ("raise SystemExit(2)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
+        ("from . import layers", "(at net.py:1): a relative import in a file", "Import by name"),
+        (
+            "raise AssertionError('Torch not compiled with CUDA enabled')",
+            "a device other than the CPU",
+            "leave .cuda()",
+        ),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_explained(code: str, said: str, fix: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"{code}\nNet = None\n")
+    with pytest.raises(RunError) as caught:
+        load_model(f"{tmp_path / 'net.py'}:Net")
+    assert said in caught.value.message and fix in caught.value.hint
 
 
 def test_check_says_it_of_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
