@@ -43,7 +43,6 @@ def test_history_alone_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["profile", "Net"], "there is no model called 'Net'", "Did you mean net.py:Net?"),
         (["profile", "net.Net"], "there is no model called 'net.Net'", "Did you mean net.py:Net?"),
         (["profile", "Toy-CNN"], "there is no model called 'Toy-CNN'", "Did you mean toy_cnn"),
-        (["check", "net.py:Net", "--input", "-1,4"], "expected one argument", "--flag=-1"),
         (["profile", "."], ". is a folder and not a model: it holds 1 Python file: net.py", "profile net.py:ClassName"),
     ],
 )
@@ -61,6 +60,12 @@ def test_a_mistake_says_what_to_do(
     assert main(words) == 2
     told = capsys.readouterr().err
     assert said in told and fix in told
+
+
+def test_a_value_that_looks_like_a_flag_is_told_how_to_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "net.py:Net", "--input", "-1,4"])
+    assert "--flag=-1" in capsys.readouterr().err
 
 
 FOLDERS = {
