@@ -139,11 +139,14 @@ def export_request(
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import from_target
+    from model_profiling.store.artifacts import CANNOT_RUN
 
     request = export_request(args)
     with progress(plain=request.loud) as report:
         result = from_target(report, args.force, say_cached)(request, "export")
-    return answer(args, as_data(result), lambda: tell(as_text(result) + ending(following=["run", result.paths.pte])))
+    runs = not any(warning.startswith(CANNOT_RUN) for warning in result.record.warnings)
+    following = ["run", result.paths.pte] if runs else []
+    return answer(args, as_data(result), lambda: tell(as_text(result) + ending(following=following)))
 
 
 def say_cached() -> None:

@@ -84,6 +84,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         known = re.search(r"--dtypes?: invalid choice: '(\w+)'", message)
         why = why_refused(known[1]) if known else ""
+        if "expected one argument" in message and any(re.match(r"-\d", word) for word in self._words):
+            why = " A value that begins with - is written behind an equals sign: --flag=-1."
         sys.exit(_fail(message, f"See `{self.prog} --help`.{why}", 2, _asks_json(self._words)))
 
 

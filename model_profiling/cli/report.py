@@ -60,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.report.drawing.drawing_pool import DrawingPool
     from model_profiling.store.artifacts import MANIFEST
     from model_profiling.store.derived import OutdatedFile
+    from model_profiling.store.run_directory import RunDirectory
     from model_profiling.store.runs import resolve
 
     paths = [resolve(path) for path in shared_flags.given_paths(args)]
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("--target is the machine of a forecast", "Add --forecast EMULATED, or leave it out.")
     for path in paths:
         if not (path / MANIFEST).is_file():
-            raise InputError(f"{path} contains no run", "Give the directory a pipeline wrote to.")
+            RunDirectory(path).manifest()  # says what is there instead
     emulated = resolve(args.forecast) if args.forecast else None
     # The artist starts up while everything else is imported and read.
     with DrawingPool() as artist:

@@ -5,6 +5,7 @@ import importlib.metadata
 import os
 import platform
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +17,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.rewrites import AUTO, LAYOUT
 from model_profiling.export.cache import write_stamp
-from model_profiling.export.check.diagnosis import does_not_run
+from model_profiling.export.check.diagnosis import does_not_run, missing_remarks
 from model_profiling.export.check.in_process import not_comparable
 from model_profiling.export.check.verification import (
     NOT_ASKED,
@@ -181,7 +182,7 @@ def _verified(
 ) -> ExportRecord:
     """Execute the program before it is published; one that does not run is an error."""
     if not request.verify:
-        outcome = unverified(NOT_ASKED)
+        outcome = replace(unverified(NOT_ASKED), remarks=tuple(missing_remarks(staged, nodes)))
     else:
         with stages.stage("execute the program once"):
             outcome = execute_program(staged, record, stages.announce)

@@ -1,5 +1,6 @@
 """How a method becomes a tool: its parameters as they are described, its output schema, its errors."""
 
+import difflib
 import functools
 import inspect
 import typing
@@ -10,18 +11,55 @@ import msgspec
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.server.mcpserver.tools import Tool
 from mcp.types import CallToolResult, TextContent, ToolAnnotations
+from pydantic import ValidationError
 
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.visible import visible
 
 Method = Callable[..., Awaitable[msgspec.Struct]]
 
 
+class KitTool(Tool):
+    """A tool that says in the kit's words which of its arguments are wrong."""
+
+    async def run(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return await super().run(*args, **kwargs)
+        except ToolError as error:
+            if not isinstance(error.__cause__, ValidationError):
+                raise
+            raise _told(wrong_arguments(self.name, error.__cause__, self.parameters["properties"])) from None
+
+
+def wrong_arguments(tool: str, error: ValidationError, known: dict[str, Any]) -> InputError:
+    """Return what is wrong with a call's arguments, each parameter once, and what to do."""
+    faults: dict[str, str] = {}
+    fixes = []
+    for each in error.errors(include_url=False):
+        name = str(each["loc"][0]) if each["loc"] else ""
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1, 0.5)
+            faults[name] = f"{tool} has no parameter {name!r}{f'; did you mean {close[0]!r}?' if close else ''}"
+            fixes.append(f"{tool} takes: {', '.join(known) or 'no parameters'}.")
+        elif each["type"] == "missing":
+            faults[name] = f"{tool} needs the parameter {name!r}"
+            fixes.append(f"{name}: {known[name]['description']}")
+        else:
+            # Of a parameter that may be of several types, each type says why the value is not of it.
+            said = each["msg"].replace("Input should", "should")
+            before = faults.get(name)
+            faults[name] = (
+                f"{before} or {said}" if before else f"{tool} cannot take {name}={each['input']!r:.80}: {said}"
+            )
+            fixes.append(f"{name}: {known[name]['description']}")
+    return InputError("; ".join(faults.values()), " ".join(dict.fromkeys(fixes)))
+
+
 def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
     """Return a tool that answers with the method's Struct as structured content, and as JSON text for older clients."""
     description = " ".join((method.__doc__ or "").split())
-    tool = Tool.from_function(
+    tool = KitTool.from_function(
         _answering(method), description=description, annotations=annotations, structured_output=False
     )
     tool.fn_metadata.output_schema = output_schema(typing.get_type_hints(method)["return"])
@@ -41,6 +79,11 @@ def output_schema(type_: type[msgspec.Struct]) -> dict[str, Any]:
     return {**root, **({"$defs": schema["$defs"]} if schema["$defs"] else {})}
 
 
+def _told(error: KitError) -> ToolError:
+    fix = f"\nfix: {error.hint}" if error.hint else ""
+    return ToolError(f"{error.message}{fix}\n(exit code {error.exit_code})")
+
+
 def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
     """Return what the kit would tell a person, told to the assistant: what is wrong, what to do, and the exit code."""
 
@@ -49,8 +92,7 @@ def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
         try:
             answer = await method(*args, **kwargs)
         except KitError as error:
-            fix = f"\nfix: {error.hint}" if error.hint else ""
-            raise ToolError(f"{error.message}{fix}\n(exit code {error.exit_code})") from None
+            raise _told(error) from None
         text = visible(msgspec.json.encode(answer).decode())
         # Through JSON, so that both contents are the same: a key or a number may be another in Python.
         return CallToolResult(content=[TextContent(text=text)], structured_content=msgspec.json.decode(text))

@@ -4,14 +4,10 @@ import contextlib
 import functools
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import pkgutil
-import re
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -25,7 +21,10 @@ from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
 from model_profiling.models.random_weights import settle_batch_norms
+from model_profiling.models.refused_inputs import explained_call, own_line
+from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers
+from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models
 
@@ -55,8 +54,7 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     """Build the model called `name`, ours or ExecuTorch's or a file's, with torch's random generator seeded for it."""
     target, source = find_model(name, options)
     with _explained(name), torch.random.fork_rng(devices=[]):
-        if importlib.util.find_spec("torchvision") is not None:
-            declare_torchvision_operators()
+        watch_imports()
         make = pkgutil.resolve_name(target) if isinstance(target, str) else target
         # A model of a file hands its settings on to the class that the file names, and checks them itself.
         settings = dict(options.settings) if file_target(name) is None else {}
@@ -79,13 +77,14 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     inputs, keywords = own_inputs((tuple(inputs), keywords))
     known = registered_models().get(name)
     weights = getattr(model, "weights", (known and known.weights) or EagerModelBase.weights)
-    if options.checkpoint is not None:
-        module.eval()
-        weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
-    elif weights == "random":
-        with _explained(name):
+    origin = _origin(name, target)
+    with _explained(name), explained_call(module, inputs, keywords, origin):
+        if options.checkpoint is not None:
+            module.eval()
+            weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
+        elif weights == "random":
             settle_batch_norms(module, inputs, keywords)
-    return LoadedModel(name, source, str(weights), module.eval(), inputs, keywords, shapes, _origin(name, target))
+    return LoadedModel(name, source, str(weights), module.eval(), inputs, keywords, shapes, origin)
 
 
 def _origin(name: str, target: "Callable[[], Any] | str") -> Literal["registry", "file", "memory"]:
@@ -138,6 +137,11 @@ def _explained(name: str) -> Iterator[None]:
         yield
     except KitError:
         raise
+    except SystemExit as error:
+        raise RunError(
+            f"the code of {name} ends the process{own_line(error)}",
+            'Put what the file does as a script (argparse, sys.exit) below `if __name__ == "__main__":`.',
+        ) from error
     except Exception as error:
         raise _explain(name, error) from error
 
@@ -153,21 +157,12 @@ def _explain(name: str, error: Exception) -> KitError:
                 f"the weights of {name} could not be downloaded: {_first_line(cause)}",
                 "Check the network, or put the weights where the model looks for them and export again.",
             )
+    what = f"{type(error).__name__}: {_first_line(error)}"
+    remedy = find_remedy(type(error).__name__, str(error))
     return RunError(
-        f"{name} could not be built{_own_line(error)}: {type(error).__name__}: {_first_line(error)}",
-        "This comes from the model's own code; --debug shows the traceback.",
+        f"{name} could not be built{own_line(error)}: {f'{remedy.kind} ({what})' if remedy else what}",
+        f"{f'{remedy.advice} ' if remedy else ''}This comes from the model's own code; --debug shows the traceback.",
     )
-
-
-def _own_line(error: Exception) -> str:
-    """Return the innermost line that belongs neither to an installed package nor to the kit's own loading."""
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [
-        f
-        for f in frames
-        if not re.search(r"/site-packages/|/lib/python3|/models/(loading|user_file)\.py$|^<", f.filename)
-    ]
-    return f" (at {Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
 def missing_package(model: str, package: str) -> SetupError:
@@ -195,24 +190,3 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0][:300] if lines else type(error).__name__
-
-
-def declare_torchvision_operators() -> None:
-    """Declare the two operators torchvision refuses to import without.
-
-    PyPI's torchvision cannot load its native library beside a CPU-only torch. Its models need none of it: with the
-    schemas declared, the pure-Python parts import.
-    """
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in (
-        "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-        "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    ):
-        # Already there when torchvision's own library did load, or on a second call.
-        with contextlib.suppress(RuntimeError):
-            library.define(schema)
-    _declared.append(library)
-
-
-# torch forgets a library's operators when the object that declared them is collected.
-_declared: list[torch.library.Library] = []

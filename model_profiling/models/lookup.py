@@ -10,6 +10,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.zoo import zoo_models
+from model_profiling.store.folder_contents import MODEL, wrong_folder
 
 CONTRACT = "an nn.Module class, an EagerModelBase class, a function that returns a module, or a module"
 # What files of weights are called.
@@ -40,7 +41,18 @@ def check_name(name: str) -> None:
     known = sorted({*registered_models(), *failed_folders(), *zoo_models()})
     if name in known:
         return
-    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    if Path(name).is_dir():
+        raise wrong_folder(Path(name), MODEL)
+    here = {target.attribute: f"{target.path}:{target.attribute}" for target in models_here()}
+    own = here.get(re.split(r"[.:/]", name)[-1]) or next(
+        (t for t in here.values() if t.startswith(f"{name}.py:")), None
+    )
+    lower = {each.lower(): each for each in known}
+    close = (
+        [own]
+        if own
+        else [lower[each] for each in difflib.get_close_matches(name.lower().replace("-", "_"), lower, n=3, cutoff=0.5)]
+    )
     if name.endswith(_WEIGHTS):
         raise InputError(
             f"{name} has the weights of a model, and not the model",
@@ -74,7 +86,8 @@ def file_target(text: str) -> FileTarget | None:
     if not attribute:
         if len(modules) != 1:
             found = f"has {len(modules)}: {', '.join(modules)}" if modules else "has none that is recognised as such"
-            raise InputError(f"{path} should name one model, and {found}", f"Say which: {path}:ClassName.")
+            hint = f"Say which: {path}:ClassName." if modules else f"Write {path}:NAME, where NAME is {CONTRACT}."
+            raise InputError(f"{path} should name one model, and {found}", hint)
         attribute = modules[0]
     if attribute not in names:
         close = difflib.get_close_matches(attribute, sorted(names), n=2, cutoff=0.4)

@@ -18,6 +18,7 @@ from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
 from model_profiling.store.artifacts import MANIFEST, ExportPaths
+from model_profiling.store.folder_contents import PROGRAM, wrong_folder
 from model_profiling.store.run_directory import RunDirectory
 
 # One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
@@ -133,7 +134,7 @@ def checked_program(model: Path) -> Path:
     one, and the runner finds the damage."""
     hint = "Give what sme2-kit export makes."
     if model.is_dir():
-        raise InputError(f"{model} is a directory, not a .pte", f"{hint} To see a run: sme2-kit analyze {model}")
+        raise wrong_folder(model, PROGRAM)
     try:
         with files.open_file(model) as file:
             begins = file.read(8)
@@ -143,6 +144,8 @@ def checked_program(model: Path) -> Path:
         ) from None
     except OSError as error:
         raise InputError(f"model {model} cannot be read: {error.strerror}", hint) from None
+    if model.suffix == ".py":
+        hint = f"Export and run it: sme2-kit profile {model}:ClassName"
     if begins[4:6] != b"ET":
         raise InputError(f"{model} is not a .pte: it does not start like an ExecuTorch program", hint)
     pte.check_identifier(model, begins)

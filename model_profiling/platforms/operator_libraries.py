@@ -38,6 +38,20 @@ def missing_operators(build: Build, model: Path) -> list[str]:
     return [name for name in called if name not in known]
 
 
+def refuse_missing_operators(build: Build, model: Path) -> None:
+    """Refuse a program of one method that the runner cannot load; of several, only one may be run."""
+    try:
+        missing = missing_operators(build, model) if len(pte.read(model).methods) == 1 else []
+    except pte.PteError:
+        return  # the runner says what is wrong with it
+    if missing:
+        raise SetupError(
+            f"{model} needs operators that the kit's runner does not have: {', '.join(missing)}",
+            "Give a runner_path built with these operators, or write the model without: `sme2-kit check MODEL` names "
+            "their lines.",
+        )
+
+
 @functools.cache
 def operators_of(runner: Path, libraries: tuple[Path, ...] = ()) -> frozenset[str]:
     """Return all operators that a runner of this machine has, `aten::add.out`, with those of libraries."""

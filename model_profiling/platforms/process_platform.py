@@ -14,7 +14,7 @@ from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.locks import this_machine
-from model_profiling.platforms.operator_libraries import libraries_for
+from model_profiling.platforms.operator_libraries import libraries_for, refuse_missing_operators
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.loaded_libraries import loaded_libraries
@@ -111,6 +111,8 @@ class ProcessPlatform:
             if executorch is not None:
                 build = build_runner(build.target.name, executorch=executorch)
             self._builds[str(build.path)] = build
+            if model is not None and not self._prefix:
+                refuse_missing_operators(build, model)
             names = (build.target.backend, *map(str, operators_for(build, model)))
             return kit_record(build, loaded_libraries(build.path, names, self._sysroot))
         path = Path(runner_path).resolve()

@@ -52,6 +52,9 @@ COMPARED = "compared_"
 # A signal-to-noise ratio; no two sets of numbers that a computer holds are further apart.
 Decibel = Annotated[float, msgspec.Meta(ge=-3000, le=10_000)]
 
+# How the warning of an export begins whose operators the kit's runner does not have.
+CANNOT_RUN = "the kit's runner cannot run this program"
+
 # The dimensions of an NCHW tensor from outer to inner where its channels are the innermost.
 CHANNELS_LAST = (0, 2, 3, 1)
 

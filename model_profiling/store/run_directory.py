@@ -8,6 +8,7 @@
 <output_root>/.partial/…           what interrupted runs have measured so far
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -21,6 +22,7 @@ from model_profiling.base.file_memo import program_sha256
 from model_profiling.runner.protocol import Features, TensorInfo
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportRecord
+from model_profiling.store.folder_contents import RUN, wrong_folder
 from model_profiling.store.labels import RUN_LABEL, Revision
 from model_profiling.store.machine import Machine, hashed
 from model_profiling.upstream.libraries import PREFIX
@@ -395,6 +397,8 @@ class RunDirectory:
     def manifest(self) -> Manifest:
         if not self.path.is_dir():
             raise InputError(f"run directory {self.path} does not exist", "Give the directory a pipeline wrote to.")
+        if not os.path.lexists(self.manifest_path):
+            raise wrong_folder(self.path, RUN)
         files.refuse_links(self.path, self.path.glob("*.json"))
         manifest = files.read_json(self.manifest_path, Manifest, "manifest")
         if manifest.schema < 1:

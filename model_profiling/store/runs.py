@@ -15,6 +15,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.store import publication, transaction
 from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
+from model_profiling.store.folder_contents import RUN, wrong_folder
 from model_profiling.store.labels import RUN_LABEL
 from model_profiling.store.machine import Machine
 from model_profiling.store.run_directory import Manifest, RunDirectory, RunnerRecord
@@ -123,9 +124,7 @@ def _run_below(path: Path) -> Path:
     except OSError:
         return path
     if len(below) > 1:
-        raise InputError(
-            f"{path} holds {len(below)} runs", f"Say which: {', '.join(str(place) for place in below[:5])}."
-        )
+        raise wrong_folder(path, RUN)
     return below[0] if below else path
 
 

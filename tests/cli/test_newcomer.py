@@ -39,7 +39,11 @@ def test_history_alone_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["profile", "w.pt"], "w.pt has the weights of a model", "--checkpoint w.pt"),
         (["graph", "net.py"], "net.py is neither a run directory nor an ETDump", "sme2-kit profile net.py:ClassName"),
         (["graph", "net.pte"], "net.pte is neither a run directory nor an ETDump", "sme2-kit run net.pte"),
-        (["run", "."], ". is a directory, not a .pte", "sme2-kit analyze ."),
+        (["run", "net.py"], "net.py is not a .pte", "sme2-kit profile net.py:ClassName"),
+        (["profile", "Net"], "there is no model called 'Net'", "Did you mean net.py:Net?"),
+        (["profile", "net.Net"], "there is no model called 'net.Net'", "Did you mean net.py:Net?"),
+        (["profile", "Toy-CNN"], "there is no model called 'Toy-CNN'", "Did you mean toy_cnn"),
+        (["profile", "."], ". is a folder and not a model: it holds 1 Python file: net.py", "profile net.py:ClassName"),
     ],
 )
 def test_a_mistake_says_what_to_do(
@@ -52,10 +56,47 @@ def test_a_mistake_says_what_to_do(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for name in ("w.pt", "net.py", "net.pte"):
-        Path(name).write_text("class Net: pass\n")
+        Path(name).write_text("class Net(nn.Module): pass\n")
     assert main(words) == 2
     told = capsys.readouterr().err
     assert said in told and fix in told
+
+
+def test_a_value_that_looks_like_a_flag_is_told_how_to_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["check", "net.py:Net", "--input", "-1,4"])
+    assert "--flag=-1" in capsys.readouterr().err
+
+
+FOLDERS = {
+    "empty": ("it holds no run, no .pte and no Python file", "sme2-kit profile MODEL"),
+    "code": ("it holds 1 Python file: code/net.py", "sme2-kit profile code/net.py:ClassName"),
+    "exported": ("it holds 1 exported program: exported/artifacts/net.pte", "sme2-kit run exported/artifacts/net.pte"),
+    "several": ("it holds 2 runs: several/a, several/b", "sme2-kit analyze several/a"),
+    "sweep": ("it holds 2 runs: sweep/out_a/runs/linux", "sme2-kit analyze sweep/out_a/runs/linux"),
+    "killed": ("was interrupted before it was complete", "with the same command"),
+}
+
+
+@pytest.mark.parametrize(
+    "command", ["analyze", "report", "graph", "forecast", "run", "kernels", "check", "profile", "tune"]
+)
+def test_every_command_says_what_a_folder_holds_instead(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    for name in ("code/net.py", "exported/artifacts/net.pte", "killed/.partial/x/run.json"):
+        Path(name).parent.mkdir(parents=True)
+        Path(name).write_text("")
+    for name in ("several/a", "several/b", "sweep/out_a/runs/linux", "sweep/out_b/runs/linux"):
+        Path(name).mkdir(parents=True)
+        Path(name, "manifest.json").write_text("{}")
+    for folder, (said, fix) in FOLDERS.items():
+        assert main([command, folder]) == 2, folder
+        told = capsys.readouterr().err
+        if folder != "killed" or command in ("analyze", "report", "graph", "forecast"):
+            assert said in told and fix in told, told
 
 
 def test_a_keyword_that_is_nearly_right_is_named() -> None:

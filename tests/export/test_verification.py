@@ -183,6 +183,11 @@ def test_the_command_line_says_whether_it_was_verified_and_check_names_what_is_m
     assert not list(tmp_path.rglob("*.pte"))
     written = kit("export", *asked, "--no-verify", cwd=tmp_path)
     assert written.returncode == 0 and "verified:  no (--no-verify)" in written.stdout
+    assert "warning:   the kit's runner cannot run this program" in written.stdout and "next:" not in written.stdout
+    (program,) = tmp_path.rglob("*.pte")
+    refused = kit("run", program, cwd=tmp_path)
+    assert refused.returncode == 3 and "does not have: aten::avg_pool3d.out" in refused.stderr
+    assert not list(tmp_path.rglob("manifest.json"))
 
 
 def test_an_export_that_was_not_verified_is_verified_when_it_is_asked_for_again(tmp_path: Path) -> None:

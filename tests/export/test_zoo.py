@@ -22,7 +22,8 @@ from model_profiling.export.check.in_process import verify
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.prepare.quantization import quantized_weights
 from model_profiling.models import registered_models
-from model_profiling.models.loading import LoadOptions, declare_torchvision_operators, load_model
+from model_profiling.models.loading import LoadOptions, load_model
+from model_profiling.models.torch_companions import watch_imports
 from tests.conftest import ROOT, needs
 
 FOLDERS = sorted(path.parent for path in (ROOT / "model_profiling" / "models").glob("*/__init__.py"))
@@ -47,8 +48,7 @@ def test_the_list_says_size_extra_and_dtypes(capsys: pytest.CaptureFixture[str])
 
 def unsettled(name: str, **settings: int) -> tuple[Any, tuple[Any, ...]]:
     """A model and its inputs without the pass that settles its norms: nothing is computed."""
-    if importlib.util.find_spec("torchvision") is not None:
-        declare_torchvision_operators()
+    watch_imports()
     module, _, attribute = str(registered_models()[name].target).partition(":")
     model = getattr(importlib.import_module(module), attribute)(**settings)
     return model.get_eager_model().eval(), model.get_example_inputs()

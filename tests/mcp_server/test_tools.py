@@ -101,8 +101,16 @@ def test_a_misspelt_or_impossible_argument_is_refused_by_every_tool(tools: dict[
         wrong += [(name, each, {**enough, each: 0}) for each in counts]
     results = ask_all(tmp_path, [("call_tool", name, arguments) for name, _, arguments in wrong])
     for (name, parameter, _), result in zip(wrong, results, strict=True):
-        assert result.is_error and parameter in result.content[0].text, f"{name}.{parameter}"
+        told = result.content[0].text
+        assert result.is_error and parameter in told and "\nfix: " in told, f"{name}.{parameter}"
+        assert "pydantic" not in told and "(exit code 2)" in told
     assert not list(tmp_path.iterdir())
+
+
+def test_wrong_arguments_are_named_with_what_the_tool_takes(tmp_path: Path) -> None:
+    told = ask(tmp_path, "call_tool", "profile", {"modle": "x", "runs": "many"}).content[0].text
+    assert "profile needs the parameter 'model'" in told and "no parameter 'modle'; did you mean 'model'?" in told
+    assert "cannot take runs='many': should be a valid integer" in told and "profile takes: model, dtype," in told
 
 
 def test_an_error_has_its_message_its_fix_and_its_exit_code(tmp_path: Path) -> None:

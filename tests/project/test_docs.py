@@ -35,6 +35,13 @@ def test_no_document_hides_commands_from_us() -> None:
         assert not re.search(r"^ *```(sh|shell|console|zsh)\b", document.read_text(), re.MULTILINE), document
 
 
+def test_the_table_of_extras_has_those_of_the_package() -> None:
+    section = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    extras = set(re.findall(r"^([a-z]+) = \[", section, re.MULTILINE)) - {"dev", "wide"}  # for work on the kit itself
+    table = (ROOT / "docs" / "install.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == extras
+
+
 def test_all_documents_are_listed() -> None:
     written = {*(ROOT / "docs").glob("*.md"), *(ROOT / "agent_skill_ml_profiling").glob("*.md"), ROOT / "README.md"}
     assert written <= set(DOCUMENTS)

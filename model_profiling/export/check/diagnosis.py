@@ -14,7 +14,7 @@ import torch
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
-from model_profiling.base.errors import RunError
+from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.units import counted
 from model_profiling.export.check.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.export.command import arguments, typed
@@ -26,7 +26,9 @@ from model_profiling.export.program_files import write_program, write_samples
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
 from model_profiling.models.loading import LoadedModel
-from model_profiling.store.artifacts import ExportPaths, ExportRecord
+from model_profiling.platforms.operator_libraries import missing_operators
+from model_profiling.runner.build import build_runner
+from model_profiling.store.artifacts import CANNOT_RUN, ExportPaths, ExportRecord
 
 # How long to look for the reason, and how often to export for it.
 _LONGEST_S = 90.0
@@ -135,6 +137,16 @@ def does_not_run(
     # The command comes last: it is to be copied.
     tried = f" This was tried, and runs: {_as_asked(way_out, record, request)}" if way_out is not None else ""
     return RunError(f"export failed: the program {failure}{because}", f"{hint}{tried}")
+
+
+def missing_remarks(paths: ExportPaths, nodes: list[LoweredNode]) -> list[str]:
+    """Return which operators of a program the kit's runner does not have; nothing where there is no runner to ask."""
+    try:
+        missing = missing_operators(build_runner(), paths.pte)
+    except KitError:
+        return []
+    needed = f"{', '.join(missing)}, because of {_by_name(missing, nodes).text}"
+    return [f"{CANNOT_RUN}: it does not have {needed}"] if missing else []
 
 
 def _runs(outcome: VerificationOutcome | None) -> bool:

@@ -7,8 +7,8 @@ from typing import Any
 
 from model_profiling.base import files
 from model_profiling.base.errors import RunError
-from model_profiling.export.check.remedies import find_remedy
 from model_profiling.export.lower.delegation import short_path, source_line
+from model_profiling.models.remedies import find_remedy
 
 # Frames in these places are machinery; the innermost frame elsewhere is the model's.
 MACHINERY = re.compile(

@@ -19,6 +19,7 @@ from model_profiling.export.rewrites import apply, layout, matches, norm
 from model_profiling.export.rewrites.graph import replace_each
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.models.loading import LoadedModel
+from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice, StepChange
 from model_profiling.upstream.captured_graphs import OPERATORS
@@ -59,7 +60,8 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
         inputs, keywords = samples.as_channels_last((inputs, keywords))
     call, keyword_call = samples.as_dtype(samples.copied((inputs, keywords)), torch.float32)
-    with restored_state(module), torch.no_grad():
+    explained = explained_call(module, loaded.inputs, loaded.keyword_inputs, loaded.origin)
+    with explained, restored_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*call, **keyword_call))]
     cost, weights = None, {}
     if half:

@@ -16,6 +16,7 @@ from model_profiling.base.errors import KitError
 from model_profiling.export.prepare import samples
 from model_profiling.formats.pte import sequence
 from model_profiling.models.loading import LoadedModel
+from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import changed_buffers, restored_state
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from model_profiling.store.artifacts import ExportPaths, SequenceRecord
@@ -151,7 +152,8 @@ def _reader(model: LoadedModel) -> TokenModel | None:
         return None
     if int(places[0]) != 0:
         return None  # the sample is one step of many: nothing says what came before
-    state = changed_buffers(model.module, model.inputs, model.keyword_inputs)
+    with explained_call(model.module, model.inputs, model.keyword_inputs, model.origin):
+        state = changed_buffers(model.module, model.inputs, model.keyword_inputs)
     if not state:
         return None
     # One dimension of a cache of keys or values is its number of tokens.

@@ -13,8 +13,32 @@ class Remedy:
     advice: str
 
 
+# Of code that needs a GPU, at whatever time it is run.
+_GPU = r"not compiled with CUDA|NVIDIA driver|CUDA error|all tensors to be on the same device|not linked with.*MPS"
 # The first pattern that matches the error's type and text wins. The texts are those of torch 2.13 and ExecuTorch 1.5.
 REMEDIES = (
+    Remedy(
+        "a device other than the CPU",
+        _GPU,
+        'Exports are made on the CPU: leave .cuda() and device="cuda" out, or take the device of an input (x.device).',
+    ),
+    Remedy(
+        "a relative import in a file that is run by itself",
+        r"attempted relative import",
+        "Import by name instead (`from layers import Block`: the file's folder is on the path), or name a file outside "
+        "the package that imports the model from it.",
+    ),
+    Remedy(
+        "an output that is neither a tensor nor a tuple, list or dict of them",
+        r"in output, which is not a known type|register a pytree",
+        "Return tensors in a tuple or a dict, or make the class known: torch.export.register_dataclass(TheClass).",
+    ),
+    Remedy("a model that returns no tensor", r"graph_output_allocated not set", "Is a `return` missing in forward()?"),
+    Remedy(
+        "a module without forward()",
+        r'missing the required "forward"',
+        "Define forward(self, x) in the class; its name and its indentation must be right.",
+    ),
     Remedy(
         "a shape that depends on data",
         r"specialized integer from data-dependent|DataDependentOutput|unbacked|Size-like symbols: u",
@@ -48,6 +72,12 @@ REMEDIES = (
         "an operator outside ExecuTorch's set",
         r"not in Core ATen opset|is not Aten Canonical|operator.*not supported",
         "ExecuTorch knows only Core ATen operators. Write it with simpler ones, or move it before or after the model.",
+    ),
+    Remedy(
+        "a float where an integer is needed",
+        r"scalar types: Long|LongTensor|int(32|64) (or int64 )?for index|used as indices must be|an integral tensor",
+        "Give token ids and other indices as integers, below the number of rows of their table: --input "
+        "int64:SHAPE:0..ROWS.",
     ),
     Remedy(
         "dtypes that do not go together",

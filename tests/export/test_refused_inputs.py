@@ -1,0 +1,137 @@
+"""Inputs that a model does not take: the error names the parameter of forward(), and inputs that were tried and run."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from model_profiling.base.errors import InputError, RunError
+from model_profiling.cli.main import main
+from model_profiling.models.loading import load_model
+from model_profiling.models.options import input_spec
+from model_profiling.models.refused_inputs import explained_call
+from model_profiling.models.user_file import random_input
+
+IDS, MASK = "int64:1,8:0..300", "bool:1,8"
+
+
+class Tokens(torch.nn.Module):  # type: ignore[misc]
+    """Ids and positions have tables of their own; only that of the ids limits the input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.places = torch.nn.Embedding(300, 4), torch.nn.Embedding(16, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.words(ids) + self.places(torch.arange(ids.shape[1]))
+
+
+class Masked(Tokens):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(ids).masked_fill(mask[..., None], 0)
+
+
+class MaybeMasked(Masked):
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        assert mask is not None
+        return super().forward(ids, mask)
+
+
+class OneHot(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, kind: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.one_hot(kind, 10)
+
+
+class Gather(torch.nn.Module):  # type: ignore[misc]
+    def forward(self, x: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+        return x.gather(1, index)
+
+
+class Linear(torch.nn.Linear):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(8, 8)
+
+
+class Scaled(Linear):
+    def forward(self, x: torch.Tensor, *, scale: float) -> torch.Tensor:
+        return super().forward(x) * scale
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "said", "fix"),
+    [
+        (Tokens, ["1,8"], "needs integers in ids, and was given float32 [1, 8]", f"--input {IDS}"),
+        (Tokens, ["int64:1,8:0..9000"], "takes 0 to 299 in ids", f"--input {IDS}"),
+        (Masked, ["1,8", "1,8"], "true and false in mask", f"--input {IDS} --input {MASK}"),
+        (Masked, [IDS], "forward(ids, mask) of Masked needs mask, which was", f"--input {IDS} --input {MASK}"),
+        (MaybeMasked, [IDS], "needs mask, which was not given", f"--input {IDS} --input {MASK}"),
+        (OneHot, ["4"], "needs integers in kind", "--input int64:4:0..10"),
+        (Gather, ["2,6", "2,6"], "needs integers in index", "--input 2,6 --input int64:2,6:0..6"),
+        (Linear, ["int64:1,8"], "needs floats in input", "--input 1,8"),
+        (Linear, ["1,8", "1,8"], "has no parameter for float32 [1, 8]", "1 input by position; leave the others out"),
+        (
+            Scaled,
+            ["1,8"],
+            "forward(x, *, scale) of Scaled needs scale, which was not given",
+            "get_example_kwarg_inputs",
+        ),
+        (Gather, ["2,6", "3,5", "1"], "forward(x, index) of Gather has no parameter for float32 [1]", "2 inputs"),
+    ],
+)
+def test_inputs_at_fault_are_named_with_some_that_run(
+    kind: type[torch.nn.Module], given: list[str], said: str, fix: str
+) -> None:
+    module = kind()
+
+    def call(specs: list[str]) -> None:
+        inputs = tuple(random_input(input_spec(spec)) for spec in specs)
+        with explained_call(module, inputs, {}, "file"):
+            module(*inputs)
+
+    with pytest.raises(InputError) as caught:
+        call(given)
+    assert said in caught.value.message and fix in caught.value.hint
+    if "runs with: " in caught.value.hint:
+        call(caught.value.hint.partition("runs with: ")[2].replace("--input ", "").split())
+
+
+def test_a_module_in_memory_is_told_a_tensor() -> None:
+    inputs = (torch.randn(1, 8),)
+    with pytest.raises(InputError) as caught, explained_call(module := Tokens(), inputs, {}, "memory"):
+        module(*inputs)
+    assert "torch.randint(300, (1, 8)) as ids" in caught.value.hint
+
+
+def test_another_failure_is_the_models_own() -> None:
+    with (
+        pytest.raises(RuntimeError, match="cannot be multiplied"),
+        explained_call(Linear(), (torch.ones(3),), {}, "file"),
+    ):
+        Linear()(torch.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "fix"),
+    [
+        ("raise SystemExit(2)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
+        ("from . import layers", "(at net.py:1): a relative import in a file", "Import by name"),
+        (
+            "raise AssertionError('Torch not compiled with CUDA enabled')",
+            "a device other than the CPU",
+            "leave .cuda()",
+        ),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_explained(code: str, said: str, fix: str, tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(f"{code}\nNet = None\n")
+    with pytest.raises(RunError) as caught:
+        load_model(f"{tmp_path / 'net.py'}:Net")
+    assert said in caught.value.message and fix in caught.value.hint
+
+
+def test_check_says_it_of_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Embedding):\n    def __init__(self):\n        super().__init__(77, 4)\n"
+    )
+    assert main(["check", f"{tmp_path / 'net.py'}:Net", "--input-shape", "1,5"]) == 2
+    assert "--input int64:1,5:0..77" in capsys.readouterr().err
