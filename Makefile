@@ -147,8 +147,14 @@ schema: $(VENV)/.setup-dev
 	$(BIN)/python -m tests.helpers.promised_fields
 	$(BIN)/python -m tests.helpers.upstream_table
 
+# The site needs neither torch nor ExecuTorch.
+$(VENV)/.setup-docs: pyproject.toml | $(BIN)/python
+	@echo "setting up $(VENV): what builds the site"
+	@$(PIP) -e '.[docs]'
+	@touch $@
+
 # The site, in site/; a broken link is an error.
-docs: $(VENV)/.setup-wide
+docs: $(VENV)/.setup-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # Every command block of README, docs and skills that can run here, slow ones too.

@@ -11,7 +11,10 @@ DOCUMENTS = [
     *(ROOT / "docs" / f"{name}.md" for name in ("index", "install", "01-overview", "02-setup-and-model-onboarding")),
     *(ROOT / "docs" / f"{name}.md" for name in ("03-pipeline-and-analysis", "04-agent-skills", "reading-a-report")),
     *(ROOT / "docs" / f"{name}.md" for name in ("sme2-without-hardware", "android", "android_test_device", "results")),
-    *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "extending", "troubleshooting", "platforms")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("measurement", "extending", "troubleshooting", "platforms", "questions")
+    ),
     *(
         ROOT / "docs" / f"{name}.md"
         for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")

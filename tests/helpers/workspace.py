@@ -29,7 +29,7 @@ def fresh_workspace(home: Path) -> Path:
             (venv / entry.name).symlink_to(entry)
     warm.warm_up(shared_home(), _own_programs(venv))
     # Newer than pyproject.toml: make finds nothing to install.
-    for stamp in (".setup", ".setup-dev", ".setup-wide"):
+    for stamp in (".setup", ".setup-dev", ".setup-wide", ".setup-docs"):
         (venv / stamp).touch()
     return home
 

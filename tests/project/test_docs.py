@@ -4,10 +4,12 @@
 """
 
 import ast
+import json
 import os
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +61,75 @@ def test_the_readme_is_one_screen_with_a_picture_and_two_commands() -> None:
     for said in ("No SME2 silicon", "no phone", "not run on a Mac"):
         assert said in status
     assert (ROOT / "docs" / "images" / "report.png").read_bytes().startswith(b"\x89PNG")
+
+
+QUESTIONS = ROOT / "docs" / "questions.md"
+# What a row of the page's table is in the table of known kernels.
+ROWS = {
+    "linear layer": ("FullyConnected", ""),
+    "convolution 3x3 and larger": ("Conv2d", "window"),
+    "convolution 1x1": ("Conv2d", "pointwise"),
+    "depthwise convolution": ("DepthwiseConv2d", ""),
+    "transposed convolution": ("ConvTranspose2d", "window"),
+    "product of two computed matrices (attention)": ("BatchMatrixMultiply", ""),
+}
+STORED = {"fp32": "fp32", "fp16": "fp16", "int8": "qint8", "int8-dynamic": "qdint8"}
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+def test_every_question_is_asked_on_the_first_pages_and_answered() -> None:
+    asked = []
+    for page in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        listed = page.read_text().partition("## Questions")[2].partition("##")[0]
+        links = re.findall(r"^- \[(.+)\]\(([^)#]+)#?([^)]*)\)$", listed, re.MULTILINE)
+        assert len(links) == 9
+        for _, target, anchor in links:
+            assert not anchor or anchor in _anchors(page.parent / target), anchor
+        asked.append([(words, target.removeprefix("docs/"), anchor) for words, target, anchor in links])
+    assert asked[0] == asked[1]
+    answered = {anchor for _, target, anchor in asked[0] if target == "questions.md"}
+    assert answered == _anchors(QUESTIONS) - {"questions"}
+
+
+def test_sme2_coverage_is_defined_once_and_linked_where_it_is_named() -> None:
+    for document in DOCUMENTS:
+        text = re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL)
+        if "SME2 coverage" in text:
+            assert "#what-is-sme2-coverage" in text, document
+        assert document == QUESTIONS or "multiply-accumulates that" not in text, document
+
+
+def test_the_table_of_dtypes_is_that_of_known_kernels() -> None:
+    table = json.loads((ROOT / "model_profiling" / "kernel_tables" / "1.5.1.json").read_text())
+    known: dict[tuple[str, str, str], set[bool]] = {}
+    for row in table["rows"]:
+        node = row["node"]
+        # Groups of int4 have a column of no page but that of language models.
+        if node["weights"] not in ("qbint4", "qcint4"):
+            key = (node["op"], node["form"], node["activations"])
+            known.setdefault(key, set()).add(any("_sme2_" in kernel for kernel in row["sme2"]))
+    part = QUESTIONS.read_text().partition("<!-- dtypes and kernels -->")[2].partition("<!--")[0]
+    heads, _, *rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in part.strip().splitlines())
+    assert heads[1:] == list(STORED) and [row[0] for row in rows] == list(ROWS)
+    for name, *cells in rows:
+        for dtype, cell in zip(heads[1:], cells, strict=True):
+            op, form = ROWS[name]
+            stored = (op, form, STORED[dtype])
+            (has,) = known.get(stored) or known[op, form, "fp32"]
+            assert cell == ("yes" if has else "no") + ("" if stored in known else ", in fp32"), (name, dtype)
+
+
+def test_the_networks_that_are_slower_in_int8_are_those_of_the_record() -> None:
+    followed = json.loads((ROOT / "docs" / "advice.json").read_text())["followed"]
+    gains = {(entry["network"], entry["option"]): entry["ratio"] for entry in followed if entry["dtype"] == "fp32"}
+    both = sorted(name for name, option in gains if option == "--dtype int8" and (name, "--dtype fp16") in gains)
+    slower = [name for name in both if gains[name, "--dtype int8"] < gains[name, "--dtype fp16"]]
+    said = re.sub(r"\s+", " ", QUESTIONS.read_text())
+    assert f"of the {len(both)} networks of" in said and f"in {', '.join(slower[:-1])} and {slower[-1]}." in said
 
 
 def test_the_page_of_all_commands_has_all() -> None:

@@ -1,15 +1,11 @@
 """The kit as pip installs it: built, installed into a new environment outside the clone, and used there."""
 
 import ast
-import os
 import re
 import shlex
 import subprocess
 import sys
-import sysconfig
-import venv
 import zipfile
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,65 +15,18 @@ from model_profiling import __version__
 from model_profiling.base import installation
 from model_profiling.platforms.platform_table import local_name
 from model_profiling.schemas.contracts import shipped_schemas, text_of
-from tests.conftest import ROOT, needs, shared_home
-from tests.helpers import warm
+from tests.conftest import ROOT
+from tests.helpers.installed_kit import Installed, add_packages, build_wheel, new_environment
 
 EXTRAS = ("run", "export", "mcp", "vision", "transformers", "models")
 
 
-@dataclass(frozen=True)
-class Installed:
-    """An environment with the kit from its wheel, and everything else from the one that runs the tests."""
-
-    wheel: Path
-    home: Path
-
-    @property
-    def python(self) -> Path:
-        return self.home / "bin" / "python"
-
-    def run(self, *command: object, cwd: Path) -> "subprocess.CompletedProcess[str]":
-        # As a user's shell has it: our own paths, and a wish for no compiled files, would hide what is written where.
-        ours = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX")
-        environment = {name: value for name, value in os.environ.items() if name not in ours}
-        environment |= {"SME2_KIT_BUDGET_S": "0.3", "RUNNER_TEMP": str(self.home.parent)}
-        words = list(map(str, command))
-        return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
-
-    def kit(self, line: str, cwd: Path) -> str:
-        """What `sme2-kit …` prints; it must succeed."""
-        done = self.run(self.home / "bin" / "sme2-kit", *shlex.split(line), cwd=cwd)
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert "make " not in done.stdout + done.stderr
-        return done.stdout
-
-    def without_torch(self, line: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-        """The same where torch is not installed, whatever the exit code."""
-        code = (
-            "import sys; sys.modules.update(dict.fromkeys(('torch', 'torchao', 'executorch')));"
-            "from model_profiling.cli.main import main; sys.exit(main(sys.argv[1:]))"
-        )
-        cold = self.python.with_name("python-cold")
-        return self.run(cold if cold.exists() else self.python, "-c", code, *shlex.split(line), cwd=cwd)
-
-
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    from importlib.util import find_spec
-
-    needs(find_spec("hatchling") is not None, "hatchling")
-    home = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(home)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (wheel,) = home.glob("*.whl")
-    venv.create(home / "env", with_pip=False, symlinks=True)
-    kit = Installed(wheel, home / "env")
+    kit = new_environment(build_wheel(tmp_path_factory.mktemp("wheel")))
     pip = [sys.executable, "-m", "pip", "--python", str(kit.python), "install", "--quiet", "--no-deps", "--no-index"]
-    subprocess.run([*pip, str(wheel)], check=True, capture_output=True)
-    # A path in a .pth file is searched, but the .pth files in it are not read: the clone's own install stays outside.
-    (site,) = (home / "env" / "lib").glob("python3*/site-packages")
-    (site / "others.pth").write_text("".join(f"{sysconfig.get_path(name)}\n" for name in ("purelib", "platlib")))
-    warm.warm_up(shared_home(), home / "env" / "bin")
+    subprocess.run([*pip, str(kit.wheel)], check=True, capture_output=True)
+    add_packages(kit)
     return kit
 
 
