@@ -22,7 +22,7 @@ def wrong_folder(path: Path, wanted: str) -> InputError:
     if wanted == RUN and any((path / PARTIAL).glob("*/run.json")):
         return InputError(
             f"the run in {path} was interrupted before it was complete",
-            "Start it again with the same command: it goes on with what is missing.",
+            "Start it again with the same command: it resumes.",
         )
     held = _held(path)
     for kind in (wanted, *(kind for kind in (RUN, PROGRAM, MODEL) if kind != wanted)):
