@@ -122,4 +122,4 @@ def test_the_verdict_of_tune_never_contradicts_its_table(contended: bool, agrees
     assert ("no variant is faster" in shown) is False
     assert ("the machine was busy: fp16+silu looks 1.90x faster" in shown) == contended
     assert ("fp16+silu is faster, but its outputs do not agree" in shown) == (not agrees and not contended)
-    assert ("program:  out/net.pte" in shown) == bool(result.winner)
+    assert ("program:   out/net.pte" in shown) == bool(result.winner)

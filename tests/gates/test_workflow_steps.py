@@ -80,7 +80,7 @@ def kit(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_the_copied_workflow_fails_a_slower_change_and_keeps_its_page(home: Path, kit: Installed) -> None:
-    variables = {**WORKFLOW["env"], "MODEL": "model.py:Net", "INPUTS": "--input-shape 32,256"}
+    variables = {**WORKFLOW["env"], "MODEL": "model.py:Net", "INPUTS": "--input 32,256"}
     variables |= {"GITHUB_STEP_SUMMARY": str(home / "summary.md")}
     codes = {}
     for name in ("Export both", "Profile the change", "Gate"):
