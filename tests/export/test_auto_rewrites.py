@@ -63,7 +63,9 @@ def exported(module: Any, example: Any, home: Path, **options: Any) -> Any:
     return export_module(module.eval(), example, home, **options)
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize(
+    "dtype", ["fp16", *(pytest.param(dtype, marks=[pytest.mark.wide, pytest.mark.again]) for dtype in ("fp32", "int8"))]
+)
 def test_it_is_the_export_with_the_names_that_it_became(dtype: str, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(MODEL)
     shape = ["--input-shape", "1,3,32,32", "--dtype", dtype]
