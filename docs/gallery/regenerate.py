@@ -3,11 +3,12 @@
 `python docs/gallery/regenerate.py NAME...` makes some of its folders again (toy_cnn, mobilenet_v3_small, ...); the rest
 stays, and so does the report of all runs together. toy_cnn's page is the README's picture, too.
 
-Nothing here is edited by hand. The screenshots need a Chromium. EdgeTAM in fp32 alone takes the emulator 13 minutes;
-without an emulator there are no forecasts and no emulated reports.
+Nothing here is edited by hand. The screenshots need a Chromium; without an emulator there is no emulated report. The
+page of the gallery remembers the layout of the reports that it shows, and a test says when that is an older one.
 """
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -27,19 +28,17 @@ from model_profiling.platforms.platform_table import local_name  # noqa: E402
 from model_profiling.report.drawing.vega import compress_png  # noqa: E402
 from tests.helpers.chromium import BINARY, chromium  # noqa: E402
 
-# Name of the folder, model, dtype, timed runs, and how it is exported for the emulator if not as it is measured: QEMU
-# computes fp16 number by number, which EdgeTAM at 1024 is too large for.
-MODELS: tuple[tuple[str, str, str, int, tuple[str, ...]], ...] = (
-    ("toy_cnn", "toy_cnn", "fp16", 100, ()),
-    ("mobilenet_v3_small", "mobilenet_v3_small", "fp16", 100, ()),
-    ("edgetam_fp16", "edgetam_image_encoder", "fp16", 24, ("--set", "resolution=128")),
-    ("edgetam_fp32", "edgetam_image_encoder", "fp32", 24, ()),
-    ("smollm2", "smollm2_135m", "int8-dynamic", 60, ()),
+# Name of the folder, model, dtype and timed runs.
+MODELS: tuple[tuple[str, str, str, int], ...] = (
+    ("toy_cnn", "toy_cnn", "fp16", 100),
+    ("mobilenet_v3_small", "mobilenet_v3_small", "fp16", 100),
+    ("edgetam", "edgetam_image_encoder", "fp32", 24),
+    ("smollm2", "smollm2_135m", "int8-dynamic", 60),
 )
 # How models are exported that are not shown whole.
-SETTINGS: dict[str, tuple[str, ...]] = {"smollm2": ("--set", "layers=4")}
-# The folders whose emulated run is shown, too.
-EMULATED = ("toy_cnn", "edgetam_fp32")
+SETTINGS: dict[str, tuple[str, ...]] = {"smollm2": ("--set", "layers=4"), "edgetam": ("--set", "resolution=512")}
+# The folder whose emulated run is shown, too.
+EMULATED = "toy_cnn"
 # Name, width, height and colours of each screenshot.
 SCREENS = (("page_light.png", 1280, 1600, "light"), ("page_dark_phone.png", 390, 1600, "dark"))
 # The picture in README: a page as one first sees it.
@@ -47,6 +46,8 @@ PICTURE, PICTURE_OF = ROOT / "docs" / "images" / "report.png", "toy_cnn"
 PICTURE_SIZE = (1280, 720)
 # Where a line of an installed package lies on this machine.
 _INSTALLED = re.compile(r"/[^\s`\"'<>|]*?/site-packages/")
+_SECTION = re.compile(r"Section\(\s*([^,]+,[^,]+)")
+_LAYOUT = re.compile(r"<!-- layout (\w+) -->")
 # A gallery shows what a quiet machine measures: a run that varies more than this is measured again.
 _STEADY_PERCENT, _ATTEMPTS, _PAUSE_S = 10.0, 100, 1.0
 
@@ -55,28 +56,47 @@ def main(wanted: list[str]) -> None:
     if BINARY is None:
         raise SystemExit("error: screenshots need a Chromium\n  fix: apt-get install chromium fonts-liberation")
     models = [model for model in MODELS if not wanted or model[0] in wanted]
-    emulated = find_qemu() is not None
     with tempfile.TemporaryDirectory() as scratch:
         work, made = Path(scratch), Path(scratch) / "gallery"
-        runs = [_measure(work, *model[:4]) for model in models]
-        for (name, model, dtype, _, export), run in zip(models, runs, strict=True):
-            forecast = ["--forecast", _emulate(work, name, model, dtype, export)] if emulated else []
-            _kit(work, "report", run, "--html", *forecast)
+        runs = [_measure(work, *model) for model in models]
+        for (name, model, dtype, _), run in zip(models, runs, strict=True):
+            _kit(work, "report", run, "--html")
             _publish(work / run, made / name)
-            if emulated and name in EMULATED:
-                _kit(work, "report", f"out_{name}/runs/emulator")
-                _publish(work / f"out_{name}/runs/emulator", made / f"{name}_emulated")
+            if name == EMULATED and find_qemu() is not None:
+                emulated = f"out_{name}/runs/emulator"
+                _kit(work, "kernels", _pte(name, model, dtype), "--out", emulated)
+                _kit(work, "report", emulated)
+                _publish(work / emulated, made / f"{name}_emulated")
         if not wanted:
-            _kit(work, "report", *runs, "--out", "combined/report.md")
+            _kit(work, "report", *runs, "--html", "--out", "combined/report.md")
             _publish(work / "combined", made / "combined")
             (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn", "--dtype", "fp32").stdout)
         # Only now that all of it is there does the old one go.
-        for fresh in made.iterdir():
-            if fresh.is_dir():
-                shutil.rmtree(HERE / fresh.name, ignore_errors=True)
+        for old in [*(HERE.iterdir() if not wanted else ()), *made.iterdir()]:
+            if old.is_dir():
+                shutil.rmtree(HERE / old.name, ignore_errors=True)
         shutil.copytree(made, HERE, dirs_exist_ok=True)
     _screenshots([name for name, *_ in models])
-    (HERE / "README.md").write_text(gallery_page())
+    page = HERE / "README.md"
+    # Pages that were not made again are as old as they were.
+    page.write_text(gallery_page(layout() if not wanted else shown_layout(page.read_text())))
+
+
+def layout() -> str:
+    """Return a short hash of what a report looks like: its templates, styles and scripts, and its sections."""
+    report = ROOT / "model_profiling" / "report"
+    digest = hashlib.sha256()
+    for path in sorted(path for path in (report / "page").iterdir() if path.is_file()):
+        digest.update(path.read_bytes())
+    for path in sorted((report / "content").glob("*.py")):
+        digest.update(" ".join(_SECTION.findall(path.read_text())).encode())
+    return digest.hexdigest()[:12]
+
+
+def shown_layout(page: str) -> str:
+    """Return the layout that the pages of the gallery have, by what its own page says."""
+    found = _LAYOUT.search(page)
+    return found[1] if found is not None else ""
 
 
 def _kit(work: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -113,17 +133,6 @@ def _steady(run: Path) -> bool:
     return all(experiment["latency"]["cv_percent"] < _STEADY_PERCENT for experiment in experiments)
 
 
-def _emulate(work: Path, name: str, model: str, dtype: str, export: tuple[str, ...]) -> str:
-    pte, run = _pte(name, model, dtype), f"out_{name}/runs/emulator"
-    if export:
-        home = f"out_{name}/emulated"
-        _kit(work, "export", "--model", model, "--dtype", dtype, *export, "--out", home)
-        (made,) = (work / home).glob("*.pte")
-        pte = str(made.relative_to(work))
-    _kit(work, "kernels", pte, "--out", run)
-    return run
-
-
 def _publish(run: Path, home: Path) -> None:
     """Copy a report, its page and its pictures; paths of this checkout become relative to it, and those of installed
     packages to where packages are."""
@@ -152,7 +161,7 @@ def _screenshots(names: list[str]) -> None:
                 PICTURE.write_bytes(compress_png(tab.picture()))
 
 
-def gallery_page() -> str:
+def gallery_page(shown: str) -> str:
     """The page of the gallery, from what is in its folder: a picture leads to the live page where there is one."""
     lines = ["# Gallery", "", "Reports of real runs, as the kit writes them. A picture opens its report.", ""]
     for name, model, dtype, *_ in MODELS:
@@ -166,7 +175,8 @@ def gallery_page() -> str:
         if (HERE / f"{name}_emulated").is_dir():
             links.append(f"[its SME2 kernels, emulated: coverage, no times]({name}_emulated/report.md)")
         lines += [" · ".join(links), ""]
-    lines += ["## Side by side", "", "[All runs in one report](combined/report.md)", ""]
+    both = "[All runs on one page](combined/page.html) · [as Markdown](combined/report.md)"
+    lines += ["## Side by side", "", both, ""]
     lines += [
         "## Try the fix",
         "",
@@ -175,11 +185,11 @@ def gallery_page() -> str:
     ]
     forecasts = [name for name, *_ in MODELS if (HERE / name / "report_charts" / "forecast.png").is_file()]
     if forecasts:
-        said = "What SME2 would change, predicted from times measured without it and kernels that ran under emulation."
+        said = "What SME2 would change, predicted from times measured without it and the table of known kernels."
         lines += ["## SME2 without SME2", "", said, ""]
         for name in forecasts:
             lines += [f"![Predicted for {name}]({name}/report_charts/forecast.png)", ""]
-    lines += ["`make gallery` writes this folder.", ""]
+    lines += ["`make gallery` writes this folder.", "", f"<!-- layout {shown} -->", ""]
     return "\n".join(lines)
 
 

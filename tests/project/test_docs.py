@@ -13,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from model_profiling.base.rewrites import REWRITE_CHOICES
 from model_profiling.cli.main import COMMANDS
 from tests.conftest import ROOT
 from tests.helpers.doc_blocks import DOCUMENTS, WORDS, Block, blocks
+from tests.helpers.gallery import gallery_program
 
 ALL = bool(os.environ.get("SME2_KIT_ALL_DOCS"))
 
@@ -37,9 +39,23 @@ def test_no_document_hides_commands_from_us() -> None:
         assert not re.search(r"^ *```(sh|shell|console|zsh)\b", document.read_text(), re.MULTILINE), document
 
 
+def test_the_gallery_and_the_readmes_picture_show_what_reports_look_like_now() -> None:
+    """Else: make gallery, on a quiet machine."""
+    regenerate = gallery_program()
+    page = (ROOT / "docs" / "gallery" / "README.md").read_text()
+    assert regenerate.shown_layout(page) == regenerate.layout(), "the gallery is older than the reports: make gallery"
+    for report in (ROOT / "docs" / "gallery").rglob("*.md"):
+        named = set(re.findall(r"--rewrite ([a-z-]+)", report.read_text()))
+        assert named <= set(REWRITE_CHOICES), f"{report} names rewrites that are gone"
+
+
 def test_the_table_of_extras_has_those_of_the_package() -> None:
     section = (ROOT / "pyproject.toml").read_text().partition("[project.optional-dependencies]")[2].partition("\n[")[0]
-    extras = set(re.findall(r"^([a-z]+) = \[", section, re.MULTILINE)) - {"dev", "docs", "wide"}  # for work on the kit itself
+    extras = set(re.findall(r"^([a-z]+) = \[", section, re.MULTILINE)) - {
+        "dev",
+        "docs",
+        "wide",
+    }  # for work on the kit itself
     table = (ROOT / "docs" / "install.md").read_text().partition("| extra |")[2].partition("\n\n")[0]
     assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.MULTILINE)) == extras
 
