@@ -116,7 +116,7 @@ def test_a_missing_damaged_or_meaningless_baseline_is_an_error(tmp_path: Path) -
     (tmp_path / "empty").mkdir()
     cases: list[tuple[object, object, str]] = [
         (tmp_path / "nowhere", new, "does not exist"),
-        (tmp_path / "empty", new, "does not exist"),
+        (tmp_path / "empty", new, "is a folder and not a run directory"),
         (damaged, new, "is damaged"),
         (KNOWN_GOOD, KNOWN_GOOD, "its own baseline"),
         (f"{KNOWN_GOOD}:nothing", new, "no experiment"),
