@@ -49,7 +49,7 @@ def add_min_sqnr(parser: argparse.ArgumentParser) -> None:
         type=float,
         metavar="DB",
         help="try every data type, and keep none whose outputs have less signal to noise than this against eager "
-        "PyTorch in fp32 (default: only what is right for its data type)",
+        "PyTorch in fp32 (default: 30, and right for its data type)",
     )
 
 
@@ -149,6 +149,7 @@ def _gains(result: "TuneResult", winner: "TriedVariant") -> list[str]:
 def _undecided(result: "TuneResult") -> list[str]:
     """Say why nothing is kept, so that no verdict contradicts the table above it."""
     from model_profiling.report import numbers
+    from model_profiling.tune.tune_result import LEAST_SQNR_DB
 
     said = [
         f"the machine was busy: {entry.name} looks {numbers.ratio(entry.comparison.ratio)} faster, measure again with "
@@ -157,8 +158,10 @@ def _undecided(result: "TuneResult") -> list[str]:
         if entry.comparison is not None
     ]
     floor = result.min_sqnr_db
-    why = "its outputs do not agree with eager's" if floor is None else f"less accurate than {floor:g} dB"
-    said += [f"{entry.name} is faster, but {why}" for entry in result.wrong]
+    for entry in result.wrong:
+        agrees = floor is not None or (entry.agreement is not None and entry.agreement.verdict == "agrees")
+        low = f"less accurate than {LEAST_SQNR_DB if floor is None else floor:g} dB (--min-sqnr)"
+        said.append(f"{entry.name} is faster, but {low if agrees else 'its outputs do not agree with eager'}")
     if not said:
         return ["no variant is faster (95 % interval) with matching outputs: keep the baseline"]
     return [*said, "keep the baseline until then" if result.busy else "keep the baseline"]

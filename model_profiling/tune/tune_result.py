@@ -7,6 +7,9 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.tune.deciding import TuneStep
 from model_profiling.tune.formats import FormatResult
 
+# What another dtype may cost where nobody says: below it outputs differ by more than 3 %.
+LEAST_SQNR_DB = 30.0
+
 
 class TriedVariant(msgspec.Struct, frozen=True):
     """One variant: how fast, how right, why it was tried, and the command that makes it. `failure` if it could not.
@@ -63,7 +66,11 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     @property
     def wrong(self) -> list[TriedVariant]:
         """What is faster and does not agree."""
-        return [entry for entry in self._faster if entry not in self.busy and not won(entry, self.min_sqnr_db)]
+        return [
+            entry
+            for entry in self._faster
+            if entry not in self.busy and not won(entry, self.min_sqnr_db, self.baseline)
+        ]
 
     @property
     def _faster(self) -> list[TriedVariant]:
@@ -78,11 +85,16 @@ def sqnr_of(entry: TriedVariant) -> float | None:
     return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
 
 
-def won(entry: TriedVariant | None, min_sqnr_db: float | None = None) -> bool:
-    """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype; or, if
-    an accuracy is asked for, with that."""
+def won(entry: TriedVariant | None, min_sqnr_db: float | None = None, baseline: str = "") -> bool:
+    """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype and, in
+    another dtype than the baseline's, not far from eager's; or, if an accuracy is asked for, with that."""
     if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
         return False
     if min_sqnr_db is not None:
         return (sqnr_of(entry) or 0.0) >= min_sqnr_db
+    known = sqnr_of(entry)
+    # Weight formats of language models say themselves what they cost.
+    other = entry.format is None and bool(baseline) and entry.dtype not in ("", baseline)
+    if other and known is not None and known < LEAST_SQNR_DB:
+        return False
     return entry.agreement is None or (entry.agreement.verdict == "agrees" and not entry.agreement.remarks)

@@ -235,7 +235,7 @@ class Tuner:
         return {name: self._tried(variant, base, turns) for name, variant in measured.items()}
 
     def _won(self, entry: TriedVariant | None) -> bool:
-        return won(entry, self._request.min_sqnr_db)
+        return won(entry, self._request.min_sqnr_db, self._request.base.dtype)
 
     def _round_turns(self, number: int, names: list[str]) -> RoundTurns:
         """Return the round's measurements: those on disk if they are of exactly these programs, else new ones."""

@@ -50,7 +50,7 @@ def first_round(
 ) -> list[TuneVariant]:
     """Return variants of one change each, for what the advice and the breakdown name; of rewrites, those that match.
 
-    `features` are those of the CPU. `any_dtype`: dtypes other than the baseline's are welcome, too, whatever it is.
+    `features` are those of the CPU. `any_dtype`: all dtypes are, whatever the breakdown says.
     """
     found = _other_dtypes(base, breakdown, features, any_dtype)
     rewrites: dict[str, str] = {}
@@ -74,7 +74,7 @@ def _other_dtypes(base: TuneVariant, breakdown: Breakdown, features: set[str], a
     conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
     converts = dtype_of(base.dtype).converts
     exact = [replace(base, dtype=FP32, reason="more accurate, and faster where the CPU lacks the dtype")]
-    if not any_dtype and (converts or conv + gemm <= _MUCH):
+    if not any_dtype and conv + gemm <= _MUCH:
         return exact if converts else []
     reasons = {"products": f"CONV and GEMM take {conv + gemm:.0%} in {base.dtype}"}
     reasons |= {"linear": f"GEMM takes {gemm:.0%}"} if gemm > conv or any_dtype else {}

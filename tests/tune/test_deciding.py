@@ -74,12 +74,16 @@ def test_an_accuracy_that_is_asked_for_decides_instead_of_the_dtypes_own() -> No
 
     def tried(sqnr: float, verdict: str) -> TriedVariant:
         agreement = Agreement("int8", "eager", 0.1, 0.99, sqnr, 1.0, verdict)  # type: ignore[arg-type]
-        return TriedVariant("int8", "", "", 1.0, FASTER, agreement)
+        return TriedVariant("int8", "", "", 1.0, FASTER, agreement, dtype="int8")
 
     assert won(tried(35.0, "differs"), 30.0) and not won(tried(35.0, "differs"))
     assert won(tried(25.0, "agrees")) and not won(tried(25.0, "agrees"), 30.0)
-    result = TuneResult("net", "fp16", "linux", [tried(25.0, "agrees")], min_sqnr_db=30.0, program="a/net.pte")
-    assert "int8 is faster, but less accurate than 30 dB" in as_text(result)
+    # Where none is asked for, another dtype than the baseline's must not be far from eager's all the same.
+    assert not won(tried(25.0, "agrees"), baseline="fp16") and won(tried(25.0, "agrees"), baseline="int8")
+    assert won(tried(35.0, "agrees"), baseline="fp16")
+    for floor in (None, 30.0):
+        result = TuneResult("net", "fp16", "linux", [tried(25.0, "agrees")], min_sqnr_db=floor, program="a/net.pte")
+        assert "int8 is faster, but less accurate than 30 dB" in as_text(result)
 
 
 def test_the_end_names_program_gain_steps_and_what_is_as_fast() -> None:

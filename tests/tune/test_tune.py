@@ -51,7 +51,8 @@ def test_the_profile_decides_what_is_tried() -> None:
     needless = [found("needless layout changes", "layout"), found("output layout")]
     assert names(first_round(BASE, needless, breakdown(), FP16)) == ["fp32+auto", "fp32+layout", "fp32+io-layout"]
     # fp32 loses nothing, and is faster where the CPU has no such arithmetic; others need an accuracy to keep.
-    assert names(first_round(TuneVariant("int8"), [], breakdown(CONV=0.9), FP16)) == ["fp32"]
+    assert names(first_round(TuneVariant("fp16"), [], breakdown(CONV=0.9), FP16)) == ["fp32", "int8"]
+    assert names(first_round(TuneVariant("int8"), [], breakdown(), FP16)) == ["fp32"]
     assert names(first_round(TuneVariant("fp16"), [], breakdown(), FP16, any_dtype=True)) == [
         *("fp32", "int8", "int8-dynamic", "int4")
     ]
