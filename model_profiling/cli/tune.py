@@ -1,4 +1,4 @@
-"""`sme2-kit tune MODEL`: try what the advice recommends, measured side by side, and say which to keep."""
+"""`sme2-kit tune MODEL`: try what the advice recommends, measured side by side, and keep the best program."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
     from model_profiling.tune.tune_result import TriedVariant, TuneResult
 
-HELP = "measure the variants of a model that the advice recommends, interleaved, and rank them"
+HELP = "find the fastest program of a model: try what the advice names, measure in turns, keep the best .pte"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:

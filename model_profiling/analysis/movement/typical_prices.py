@@ -1,7 +1,7 @@
 """What operators take where nothing was measured: prices of an ordinary core, to hold two programs of a model against
 each other.
 
-Each is a median over the traces of benchmarks/advice_networks.py. They give no latency: what both programs have
+Each is a median over the traces of many networks (benchmarks/operator_prices.py). They give no latency: what both programs have
 cancels, and what is left says which way a change goes.
 """
 
