@@ -49,9 +49,7 @@ def main() -> None:
         for dtype in args.dtypes.split(","):
             home = args.work / f"{name}-{dtype}"
             try:
-                made = sme2_kit.export(
-                    f"{Path(__file__).with_name('advice_networks.py')}:{name}", dtype=dtype, out=home
-                )
+                made = sme2_kit.export(f"{networks}:{name}", dtype=dtype, out=home)
                 add_rates(sme2_kit.run(made, out=home / "run", budget_s=args.budget), found)
             except KitError as error:
                 tell(f"{name} {dtype}: {error.message}\n")

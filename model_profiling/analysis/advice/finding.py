@@ -1,4 +1,5 @@
-"""What a finding is, and what rules may look at. Every millisecond is claimed by one finding at most."""
+"""What a finding is, and what rules may look at. Every millisecond is claimed by one finding at most, but for the one
+that stands for several."""
 
 import enum
 from collections.abc import Callable, Iterable, Iterator
@@ -67,7 +68,6 @@ class FindingKind(str, enum.Enum):
 # The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
 NUMBERED = frozenset(
     {
-        FindingKind.SEVERAL_REWRITES,
         FindingKind.NEEDLESS_LAYOUT,
         FindingKind.CONVERSIONS,
         FindingKind.PORTABLE_OPERATOR,

@@ -1,8 +1,8 @@
 """What operators take where nothing was measured: prices of an ordinary core, to hold two programs of a model against
 each other.
 
-Each is a median over the traces of many networks (benchmarks/operator_prices.py). They give no latency: what both programs have
-cancels, and what is left says which way a change goes.
+Each is a median over the traces of many networks (benchmarks/operator_prices.py). They give no latency: what both
+programs have cancels, and what is left says which way a change goes.
 """
 
 from math import prod
