@@ -71,7 +71,7 @@ def uses(home: Path) -> dict[str, Callable[[], str]]:
             *("--junit", beside / "junit.xml", "--summary", beside / "summary.md"),
         ),
         "compared": lambda: command("compare", home, RUN, "--json"),
-        "runs": lambda: command("runs", home),
+        "runs": lambda: command("history", "runs", home),
     }
 
 
