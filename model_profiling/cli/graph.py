@@ -25,7 +25,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from model_profiling.api import Run
-    from model_profiling.base.printing import say, say_json, tell
+    from model_profiling.base.printing import say, say_json, warn
     from model_profiling.cli.next_step import ending
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.store.runs import resolve
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
 
     path, outdated = write_graph(found, args.out)
     say(f"{path}\n")
-    tell(ending(path))
+    warn(ending(path))  # standard output has the path alone
     tell_outdated(outdated)
     if args.open:
         import webbrowser

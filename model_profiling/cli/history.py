@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.base.units import counted
 from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli.answer import answer
@@ -143,7 +143,8 @@ def _trend(args: argparse.Namespace) -> None:
 
         written = write(found, args.out)
         if not args.json:
-            tell("".join(f"{path}\n" for path in written) + ending(args.out if args.out.suffix == ".html" else None))
+            tell("".join(f"{path}\n" for path in written))
+            warn(ending(args.out if args.out.suffix == ".html" else None))
             return
     if args.json:
         say_json(found)

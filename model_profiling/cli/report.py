@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from model_profiling.base.printing import say, tell
+from model_profiling.base.printing import say, warn
 from model_profiling.cli import shared_flags
 
 if TYPE_CHECKING:
@@ -94,7 +94,8 @@ def run(args: argparse.Namespace) -> int:
             written, outdated = _write(runs[0], artist, args)
     say("".join(f"{path}\n" for path in written))
     pages = [path for path in written if path.suffix in (".md", ".html")]
-    tell(ending(pages[-1] if pages else None, ["graph", runs[0].path] if pages and len(runs) == 1 else []))
+    # Standard output has the paths alone.
+    warn(ending(pages[-1] if pages else None, ["graph", runs[0].path] if pages and len(runs) == 1 else []))
     tell_outdated(outdated)
     if args.open:
         import webbrowser

@@ -20,7 +20,8 @@ FEW = ("--runs", "2", "--launches", "1", "--startup-launches", "0")
 def ended(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[Path | None, list[str]]:
     """The page and the next command that a command ends with."""
     assert main([str(word) for word in words]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    # What gives paths has them alone on standard output.
+    lines = "".join(capsys.readouterr()).splitlines()
     said = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line.startswith(("  report: ", "  next: "))}
     if said:
         assert lines[-1].lstrip().startswith(list(said)[-1])
