@@ -42,7 +42,7 @@ _SIMILAR, _OFF = 8.0, 0.25
 SMALL_BYTES = 8192
 # How many times as long as most others, for its bytes, an operator may take that the run has none of: a sigmoid takes
 # 12 times as long as an addition. Products with fewer columns than a tile has take as long as with a tile full.
-_UNLIKE, _TILE = 12.0, 8
+_UNLIKE, TILE = 12.0, 8
 
 
 def step_counts(flow: DataFlow) -> Counter[StepChange]:
@@ -162,7 +162,7 @@ class Prices:
         rates, size = self.rates, size_of(kind)
         if kind.op in PRODUCTS:
             columns = mnk(kind)[1]
-            rates, size = self.product_rates, size * max(columns, _TILE) // max(columns, 1)
+            rates, size = self.product_rates, size * max(columns, TILE) // max(columns, 1)
         return 0.0, _UNLIKE * median(rates) * size if rates else inf, False
 
 
@@ -170,7 +170,34 @@ def _family(kind: StepChange, other_float: bool = False) -> tuple[object, ...]:
     dtype = _dtype(kind)
     if other_float:
         dtype = next((name for name in FLOATS if name != dtype), "") if dtype in FLOATS else ""
-    return (kind.delegated, ALIKE.get(kind.op, kind.op), dtype, bool(kind.permutation))
+    return (kind.delegated, ALIKE.get(kind.op, kind.op), dtype, _grain(kind))
+
+
+def _grain(kind: StepChange) -> str:
+    """Return how finely a transpose moves values: what moves single rows or small blocks takes longer for its bytes."""
+    shape = parsed(kind.inputs[0])[1] if kind.permutation and kind.inputs else ()
+    if not kind.permutation or len(shape) != len(kind.permutation):
+        return "permuted" if kind.permutation else ""
+    rows, columns = moved_at_once(shape, kind.permutation)
+    return "rows" if rows == 1 else "tiles" if min(rows, columns) >= TILE else "parts"
+
+
+def moved_at_once(shape: tuple[int, ...], permutation: tuple[int, ...]) -> tuple[int, int]:
+    """Return the block that a transpose turns at once: its last dimension before by its last after, or 1 by a row that
+    stays together. Dimensions that stay neighbours are one, and those of one value none."""
+    order = [axis for axis in permutation if shape[axis] != 1]
+    places = {axis: place for place, axis in enumerate(sorted(order))}
+    groups: list[list[int]] = []
+    for axis in order:
+        if groups and places[groups[-1][-1]] == places[axis] - 1:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+    sizes = {group[0]: prod(shape[axis] for axis in group) for group in groups}
+    if not sizes:
+        return 1, 1
+    last_before, last_after = max(sizes), groups[-1][0]
+    return (1, sizes[last_after]) if last_before == last_after else (sizes[last_after], sizes[last_before])
 
 
 def _dtype(kind: StepChange) -> str:
