@@ -162,8 +162,8 @@ def test_too_few_launches_claim_nothing_and_say_so() -> None:
 def test_work_grows_with_the_operators_and_no_faster() -> None:
     taken = []
     for blocks in (200, 1600):
-        sides = [side(network(blocks), np.random.default_rng(0), launches=6) for _ in range(2)]
+        one, other = (side(network(blocks), np.random.default_rng(0)) for _ in range(2))
         started = time.process_time()
-        program_changes(("A", "B"), *sides, True)
+        program_changes(("A", "B"), one, other, True)
         taken.append(time.process_time() - started)
     assert taken[1] < 8 * 4 * max(taken[0], 0.01)

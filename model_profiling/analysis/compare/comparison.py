@@ -8,6 +8,7 @@ from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.compare.aspects import base_name
 from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.timing.breakdown import Breakdown
@@ -102,6 +103,8 @@ class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="k
     outputs: Agreement | None = None
     kernels: KernelComparison | None = None
     runners: list[RunnerRecord] = []
+    # What the difference consists of, by module and line.
+    changes: ProgramChanges | None = None
 
 
 def compare_profiles(

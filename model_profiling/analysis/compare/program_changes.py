@@ -19,7 +19,7 @@ from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
 Side = tuple[Profile, Breakdown]
 Matched = Literal[How, "only before", "only after", "runtime"]
 _IN_ORDER = "operators were matched by kind of work and shape, in order"
-_FEW = "too few launches to tell a change from noise"
+_FEW = "too few launches to tell a change from noise: measure with 6 or more (--launches 6)"
 # A module that takes so much of both programs is looked into: `model` says less than `model.encoder`.
 _NEARLY_ALL = 0.9
 _MODEL, _OVERHEAD, _NO_LINE = "the model's own lines", "ExecuTorch runtime", "no source line known"
@@ -165,7 +165,7 @@ def _how(names: tuple[str, str], linked: Sequence[bool], unlinked: tuple[str, st
         return []
     why = [reason or f"{name} has no source lines" for name, reason in zip(names, unlinked, strict=True)]
     missing = dict.fromkeys(reason for reason, is_linked in zip(why, linked, strict=True) if not is_linked)
-    return [f"{'; '.join(missing)}: {_IN_ORDER}"]
+    return ["; ".join([*missing, _IN_ORDER])]
 
 
 def _groups(sides: Sequence[Sequence[InstanceTime]], linked: Sequence[bool]) -> list[_Group]:
