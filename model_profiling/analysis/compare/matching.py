@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 # The evidence for a match: the same line of the same module; the same module; kind of work and shape, in order; kind of
-# work and neighbours.
+# work, or module, and neighbours.
 How = Literal["line", "module", "work", "place"]
 # No network is nested deeper than this; a damaged file may say so.
 _MOST_MODULES = 30
@@ -72,10 +72,11 @@ class _Sides:
                     found.setdefault(value, ([], []))[side].append(number)
         yield from (both for both in found.values() if both[0] and both[1])
 
-    def pair_equal(self, key: Key, how: How) -> None:
-        """Match what has one key in order, where both sides have as many: then nothing has to be guessed."""
+    def pair_equal(self, key: Key, how: How, most: int | None = None) -> None:
+        """Match what has one key in order, where both sides have as many, and no more than `most`: then nothing has to
+        be guessed."""
         for before, after in self.buckets(key):
-            if len(before) == len(after):
+            if len(before) == len(after) and (most is None or len(before) <= most):
                 for one, other in zip(before, after, strict=True):
                     self.take([one], [other], how)
 
@@ -89,7 +90,10 @@ def match_parts(before: Sequence[ProgramPart], after: Sequence[ProgramPart]) -> 
     sides.pair_equal(lambda _, part: part.work, "work")
     _by_place(sides, lambda part: part.work)
     _by_place(sides, lambda part: part.kinds)
-    if not linked:
+    if linked:
+        # One line of a module in the place of one other: it was edited.
+        _by_place(sides, lambda part: part.module, most=1)
+    else:
         # Repeated layers, one fewer of them: of equal operators the first are taken to be the same.
         for one, other in sides.buckets(lambda _, part: part.work):
             for pair in zip(one, other, strict=False):
@@ -138,7 +142,7 @@ def _by_outer_module(sides: _Sides, inner: int, modules: set[str | None]) -> Non
         sides.take(*((outer[path], numbers) if inner else (numbers, outer[path])), "module")
 
 
-def _by_place(sides: _Sides, key: Callable[[ProgramPart], Hashable]) -> None:
+def _by_place(sides: _Sides, key: Callable[[ProgramPart], Hashable], most: int | None = None) -> None:
     """Match what stands between the same neighbours, as far as these are matched."""
     number_of: tuple[dict[int, int], dict[int, int]] = ({}, {})
     for place, match in enumerate(sides.found):
@@ -148,7 +152,7 @@ def _by_place(sides: _Sides, key: Callable[[ProgramPart], Hashable]) -> None:
     for side, parts in enumerate(sides.parts):
         before, after = (_nearest(number_of[side], order) for order in (range(len(parts)), range(len(parts))[::-1]))
         gaps.append({id(parts[number]): (before[number], after[number]) for number in sides.left[side]})
-    sides.pair_equal(lambda side, part: (*gaps[side][id(part)], key(part)), "place")
+    sides.pair_equal(lambda side, part: (*gaps[side][id(part)], key(part)), "place", most)
 
 
 def _nearest(found: dict[int, int], order: Sequence[int]) -> dict[int, int]:
