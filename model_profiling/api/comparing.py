@@ -12,7 +12,7 @@ from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of,
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import layout_caveats
-from model_profiling.analysis.compare.program_changes import program_changes
+from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
 from model_profiling.analysis.run.operator_origins import ProgramOrigin
@@ -231,8 +231,22 @@ def _in_turns(
             outputs, kernels = _outputs(names, outcomes), _kernels(names, how, phase, executorch)
             runners = [outcome.runner for outcome in outcomes]
             compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
+            compared = _with_kernels(compared, kernels)
         found.append(compared)
     return found
+
+
+def _with_kernels(compared: Compared, kernels: KernelComparison) -> Compared:
+    """Return a comparison whose lines say which of their operators call other kernels."""
+    changed = {(each.operator, each.instruction): (each.before, each.after) for each in kernels.changed}
+    rows = {
+        entry.after_row: changed[entry.name, entry.instruction]
+        for entry in compared.profile.operators
+        if entry.after_row is not None and (entry.name, entry.instruction) in changed
+    }
+    if compared.changes is None or not rows:
+        return compared
+    return msgspec.structs.replace(compared, changes=with_kernels(compared.changes, rows))
 
 
 def _side(

@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.compare.program_changes import PartChange, ProgramChanges, program_changes
+from model_profiling.analysis.compare.program_changes import (
+    PartChange,
+    ProgramChanges,
+    program_changes,
+    with_kernels,
+)
 from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, changes, network, side
 
 OPERATORS = st.builds(
@@ -81,6 +86,25 @@ def test_moved_lines_and_renamed_files_are_the_same_lines() -> None:
     moved = [op._replace(line=op.line + 7, file="renamed.py") for op in network(4)]
     found = changes(network(4), moved)
     assert {part.matched for part in found.parts} == {"line", "runtime"} and not found.told
+
+
+def test_a_model_inside_another_is_the_same_model_and_an_edited_line_the_same_line() -> None:
+    inside = [op._replace(module=f"net.{op.module}") for op in network(4)]
+    inside[4] = inside[4]._replace(name="Max Pooling (NHWC, F32)", code="y = pool(x)", ns=90_000)
+    found = changes(network(4), inside)
+    assert {part.matched for part in found.parts} == {"line", "module", "runtime"}
+    assert [part.code for part in found.told] == ["y = pool(x)"]
+    edited = list(network(4))
+    edited[5] = edited[5]._replace(name="Max Pooling (NHWC, F32)", code="return pool(x)", ns=90_000)
+    found = changes(network(4), edited)
+    assert {part.matched for part in found.parts} == {"line", "module", "runtime"}
+    assert [part.code for part in found.told] == ["return pool(x)"]
+
+
+def test_traced_kernels_that_changed_are_said_of_their_line() -> None:
+    found = with_kernels(changes(network(2), network(2)), {3: (["kai_run_neon"], ["kai_run_sme2"])})
+    (part,) = [part for part in found.parts if part.aspects]
+    assert part.module == "blocks.1.conv" and aspects(part)["kernels"] == ("kai_run_neon", "kai_run_sme2")
 
 
 def test_the_changed_block_is_named_first_and_no_other() -> None:

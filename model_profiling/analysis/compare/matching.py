@@ -7,7 +7,7 @@ what is left, and each is linear in parts.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 # The evidence for a match: the same line of the same module; the same module; kind of work and shape, in order; kind of
@@ -83,7 +83,7 @@ class _Sides:
 
 def match_parts(before: Sequence[ProgramPart], after: Sequence[ProgramPart]) -> list[Match]:
     """Return every part of both programs once: with its counterpart, or alone."""
-    sides = _Sides(before, after)
+    sides = _Sides(_unwrapped(before, after), _unwrapped(after, before))
     linked = all(any(part.module is not None for part in parts) for parts in sides.parts)
     if linked:
         _by_source(sides)
@@ -100,6 +100,16 @@ def match_parts(before: Sequence[ProgramPart], after: Sequence[ProgramPart]) -> 
                 sides.take([pair[0]], [pair[1]], "work")
     alone = [Match((number,), (), None) for number in sides.left[0]]
     return [*sides.found, *alone, *(Match((), (number,), None) for number in sides.left[1])]
+
+
+def _unwrapped(parts: Sequence[ProgramPart], other: Sequence[ProgramPart]) -> Sequence[ProgramPart]:
+    """Return parts as if the model were not inside another, `net`, where the other program has its modules bare."""
+    modules, others = ({part.module for part in each if part.module} for each in (parts, other))
+    bare = {module: module.partition(".")[2] for module in modules}
+    outermost = {module.partition(".")[0] for module in modules}
+    if len(outermost) != 1 or modules & others or not others & set(bare.values()):
+        return parts
+    return [replace(part, module=bare[part.module]) if part.module else part for part in parts]
 
 
 def _by_source(sides: _Sides) -> None:
@@ -120,6 +130,8 @@ def _by_source(sides: _Sides) -> None:
     sides.pair_equal(only_one, "module")
     for inner in (0, 1):
         _by_outer_module(sides, inner, set(often[inner]))
+    # A module that was renamed.
+    sides.pair_equal(lambda _, part: None if part.module is None else (part.code, part.work), "work")
 
 
 def _by_outer_module(sides: _Sides, inner: int, modules: set[str | None]) -> None:

@@ -3,7 +3,7 @@
 Every operator is in one part, and ExecuTorch's own time is one, so that parts add up to the whole on both sides.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -149,6 +149,18 @@ def program_changes(
         modules=sorted(by_module, key=lambda module: -abs(module.difference_ms)),
         notes=notes,
     )
+
+
+def with_kernels(changes: ProgramChanges, kernels: Mapping[int, tuple[list[str], list[str]]]) -> ProgramChanges:
+    """Return the same with the kernels that a trace saw, before and after, of operators by their row in the latter."""
+    parts = []
+    for part in changes.parts:
+        rows = [kernels[row] for row in part.after_rows if row in kernels]
+        names = [", ".join(dict.fromkeys(name for row in rows for name in row[side])) for side in (0, 1)]
+        kept = [aspect for aspect in part.aspects if not rows or aspect.what != "kernels"]
+        traced = [Aspect("kernels", names[0], names[1])] if rows else []
+        parts.append(msgspec.structs.replace(part, aspects=[*kept, *traced]))
+    return msgspec.structs.replace(changes, parts=parts)
 
 
 def _told(low: float | None, high: float | None) -> bool:
