@@ -1,8 +1,10 @@
 """Where two programs differ: matched by where their operators come from, adding up, and silent about noise."""
 
 import time
+from pathlib import Path
 
 import hypothesis.strategies as st
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from model_profiling.analysis.compare.program_changes import (
     program_changes,
     with_kernels,
 )
+from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
 from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, changes, network, side
 
 OPERATORS = st.builds(
@@ -162,7 +165,7 @@ def test_a_layer_that_was_replaced_is_the_same_module(inside: list[str]) -> None
     before = network(3)
     pair = [Op(FC, 30_000, f"blocks.1.conv{end}", f"x = new{n}(x)", 50 + n, rows=7) for n, end in enumerate(inside)]
     found = changes(before, [*before[:3], *pair, *before[4:]])
-    assert {part.module.removesuffix(".0").removesuffix(".1") for part in found.told} == {"blocks.1.conv"}
+    assert {part.module for part in found.told} == {"blocks.1.conv"}
     if inside[0]:
         assert found.told[0].matched == "module" and len(found.told[0].after_rows) == 2
 
@@ -174,6 +177,23 @@ def test_without_source_lines_on_one_side_kind_and_shape_in_order_decide_and_it_
     assert [part.module for part in found.told] == ["blocks.1.conv"]
     fewer = changes(network(4), after[:9])
     assert {part.matched for part in fewer.parts if part.module.startswith("blocks.3")} == {"only before"}
+
+
+def test_lines_are_remembered_where_the_program_is_gone(tmp_path: Path) -> None:
+    profile, breakdown = side(network(2), np.random.default_rng(0))
+    file = tmp_path / "analysis_summary.json"
+    file.write_bytes(msgspec.json.encode({"experiments": {"on": {"breakdown": breakdown}}}))
+    found = operator_origins(ProgramOrigin(None, analysis=file, experiment="on"), profile)
+    assert found.lines[0].module == "blocks.0.conv" and len(found.lines) == 6 and found.works and not found.unlinked
+    other, _ = side(network(3), np.random.default_rng(0))
+    for origin, measured in (
+        (ProgramOrigin(None, analysis=file, experiment="on"), other),
+        (ProgramOrigin(None, analysis=file, experiment="off"), profile),
+        (ProgramOrigin(None, analysis=tmp_path / "none.json", experiment="on"), profile),
+        (None, profile),
+    ):
+        unknown = operator_origins(origin, measured)
+        assert not unknown.lines and not unknown.works and unknown.unlinked
 
 
 def test_too_few_launches_claim_nothing_and_say_so() -> None:

@@ -10,6 +10,7 @@ import msgspec
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import UNKNOWN
 from model_profiling.analysis.timing.profile import Instance
+from model_profiling.base.units import counted
 
 What = Literal["dtype", "operators", "kernels", "layout", "delegation", "count", "shape"]
 # `PF32` is F32, packed for another kernel.
@@ -56,7 +57,7 @@ def aspects_of(before: Sequence[InstanceTime], after: Sequence[InstanceTime]) ->
             *found,
             _aspect("kernels", *_kernels(kept[0], kept[1])),
             _aspect("layout", *(_joined(_layout(entry) for entry in side) for side in kept)),
-            _aspect("shape", *map(_shapes, sides)),
+            _aspect("shape", *(_shapes(side, names[0] == names[1]) for side in sides)),
             _aspect("count", *(str(len(side)) for side in sides)),
         ]
     return [aspect for aspect in found if aspect is not None]
@@ -97,8 +98,11 @@ def _layout(entry: InstanceTime) -> str:
     return found[1] if found else ""
 
 
-def _shapes(side: Sequence[InstanceTime]) -> str:
-    sizes = [entry.work.size for entry in side if entry.work is not None and entry.work.product is not None]
-    shown = list(dict.fromkeys(sizes))
+def _shapes(side: Sequence[InstanceTime], same: bool) -> str:
+    """Return the products of matrices; of what multiplies none, and has the same operators, how many values it has."""
+    works = [entry.work for entry in side if entry.work is not None]
+    shown = list(dict.fromkeys(work.size for work in works if work.product is not None))
+    if not shown and same and len(works) == len(side):
+        return counted(round(sum(work.elements for work in works)), "value")
     more = f" and {len(shown) - _MOST_SHAPES} more" if len(shown) > _MOST_SHAPES else ""
     return ", ".join(shown[:_MOST_SHAPES]) + more

@@ -7,18 +7,18 @@ what is left, and each is linear in parts.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
+
+import msgspec
 
 # The evidence for a match: the same line of the same module; the same module; kind of work and shape, in order; kind of
 # work, or module, and neighbours.
 How = Literal["line", "module", "work", "place"]
 # No network is nested deeper than this; a damaged file may say so.
-_MOST_MODULES = 30
+MOST_MODULES = 30
 
 
-@dataclass(frozen=True)
-class ProgramPart:
+class ProgramPart(msgspec.Struct, frozen=True):
     """`rows` are its operators in the breakdown; `kinds` and `shapes` their kinds of work and sizes.
 
     Those that the export inserted are among the rows and not among the kinds. `module` is None without a source.
@@ -109,7 +109,7 @@ def _unwrapped(parts: Sequence[ProgramPart], other: Sequence[ProgramPart]) -> Se
     outermost = {module.partition(".")[0] for module in modules}
     if len(outermost) != 1 or modules & others or not others & set(bare.values()):
         return parts
-    return [replace(part, module=bare[part.module]) if part.module else part for part in parts]
+    return [msgspec.structs.replace(part, module=bare[part.module]) if part.module else part for part in parts]
 
 
 def _by_source(sides: _Sides) -> None:
@@ -146,7 +146,7 @@ def _by_outer_module(sides: _Sides, inner: int, modules: set[str | None]) -> Non
             outer.setdefault(module, []).append(number)
     within: dict[str, list[int]] = {}
     for number in sides.left[inner] if outer else ():
-        parts = (sides.parts[inner][number].module or "").split(".")[:_MOST_MODULES]
+        parts = (sides.parts[inner][number].module or "").split(".")[:MOST_MODULES]
         paths = (".".join(parts[:depth]) for depth in range(len(parts) - 1, 0, -1))
         if (path := next((path for path in paths if path in outer), None)) is not None:
             within.setdefault(path, []).append(number)

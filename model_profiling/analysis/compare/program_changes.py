@@ -3,6 +3,7 @@
 Every operator is in one part, and ExecuTorch's own time is one, so that parts add up to the whole on both sides.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.compare.aspects import Aspect, aspects_of, kind_of_work
-from model_profiling.analysis.compare.matching import How, Match, ProgramPart, match_parts
+from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, ProgramPart, match_parts
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
 from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, difference_intervals
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
@@ -255,9 +256,15 @@ def _shown(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> tuple[floa
 
 
 def _label(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> SourceLine | None:
-    """Return where a group is from: its line in the program after, or in the one before."""
-    own = (_source(sides[side][row]) for side in (1, 0) for row in group.rows[side])
-    return next((source for source in own if source is not None), None)
+    """Return where a group is from: its line in the program after, or in the one before; of several modules, in what
+    holds all of them."""
+    for side in (1, 0):
+        found = [source for row in group.rows[side] if (source := _source(sides[side][row])) is not None]
+        if found:
+            paths = [source.module.split(".") for source in found]
+            shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+            return msgspec.structs.replace(found[0], module=".".join(names[0] for names in shared))
+    return None
 
 
 def _change(
@@ -294,7 +301,7 @@ def _modules(
         source = None if group.matched == "runtime" else _label(sides, group)
         paths.append(source.module.split(".") if source is not None and source.module else [] if source else None)
     whole, depth = sum(sum(ms) for ms in shown), 1
-    while True:
+    while depth < MOST_MODULES:
         sizes: dict[str, float] = {}
         for path, ms in zip(paths, shown, strict=True):
             if path and len(path) > depth:
