@@ -33,9 +33,9 @@ def _rows(result: PairComparison, judgements: list[Judgement]) -> Iterator[Row]:
 
 
 def _changes(result: PairComparison) -> list[Section]:
-    """Return the largest changes of modules and lines, adding up to the whole; nothing where none is told."""
+    """Return the largest changes of modules and lines, adding up to the whole; nothing where none differs."""
     changes = result.changes
-    if changes is None or not changes.told:
+    if changes is None or not changes.different:
         return []
     listed = difference_rows(changes, _MOST_CHANGES)
     rows: list[Row] = [

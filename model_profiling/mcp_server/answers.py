@@ -227,7 +227,7 @@ class ComparedPair(Comparison, frozen=True, kw_only=True):
     `high` None, or `contended`: the verdict cannot be relied on. `startup` (time to the first result) and `memory`
     (peak) are null where a side was not measured for it. `outputs` and `kernels` are compared of one program under two
     versions of ExecuTorch. `changes` are the lines of PyTorch whose traced time changed most, with what changed about
-    them, as far as that can be told from noise.
+    them; where `low_ms` to `high_ms` holds 0, the difference in time cannot be told from noise.
     """
 
     categories: list[Change]

@@ -170,7 +170,7 @@ def compared_pair(entry: PairComparison) -> answers.ComparedPair:
         memory=entry.memory,
         outputs=entry.outputs,
         kernels=entry.kernels,
-        changes=entry.changes.told[:_MOST_CHANGES] if entry.changes is not None else [],
+        changes=entry.changes.different[:_MOST_CHANGES] if entry.changes is not None else [],
         change_notes=entry.changes.notes if entry.changes is not None else [],
     )
 

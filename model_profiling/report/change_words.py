@@ -31,10 +31,9 @@ def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
     """Return `-1.900 ms (-2.010 to -1.790)`; `~` where it cannot be told from noise, a dash where nothing is known."""
     low, high = change.low_ms, change.high_ms
     if low is None or high is None:
-        return f"{change.difference_ms:+.3f} ms (-)"
-    if low <= 0 <= high:
-        return "~"
-    return f"{change.difference_ms:+.3f} ms ({low:+.3f} to {high:+.3f})"
+        return "-"
+    middle = "~" if low <= 0 <= high else f"{change.difference_ms:+.3f} ms"
+    return f"{middle} ({low:+.3f} to {high:+.3f})"
 
 
 def part_name(part: PartChange) -> str:
@@ -74,17 +73,18 @@ def part_place(part: PartChange) -> str:
 
 def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
     """Return what the whole difference consists of: the largest changes, what is left in one line each, the whole."""
-    told = changes.told
+    listed = changes.different[:most]
     rows = [
         DifferenceRow(part_name(part), part.before_ms, part.after_ms, difference_text(part), _described(part))
-        for part in told[:most]
+        for part in listed
     ]
-    if len(told) > most:
-        rows.append(_rest(counted(len(told) - most, "smaller change"), told[most:]))
-    if same := [part for part in changes.parts if not part.told]:
-        untold = changes.low_ms is None
-        name = counted(len(same), "part") + ("" if untold else " without a change that can be told from noise")
-        rows.append(_rest(name, same))
+    seen = set(map(id, listed))
+    rest = [part for part in changes.parts if id(part) not in seen]
+    if smaller := [part for part in rest if part.told]:
+        rows.append(_rest(counted(len(smaller), "smaller change"), smaller))
+    if others := [part for part in rest if not part.told]:
+        name = counted(len(others), "other part")
+        rows.append(_rest(name if changes.low_ms is None else f"{name}, each ~", others))
     rows.append(DifferenceRow("all of it", changes.before_ms, changes.after_ms, f"{changes.difference_ms:+.3f} ms"))
     return rows
 
@@ -99,9 +99,9 @@ def _rest(name: str, parts: Sequence[PartChange]) -> DifferenceRow:
 
 
 def unchanged_sentence(changes: ProgramChanges) -> str:
-    """Return the one line for two programs of which no part can be told to have changed."""
+    """Return the one line for two programs of which no part differs but in time, by no more than noise."""
     count = counted(len(changes.parts), "part")
     whole = f"{numbers.ms(changes.before_ms)} before, {numbers.ms(changes.after_ms)} now, traced"
     if changes.low_ms is None:
-        return f"{count} of the two programs: what changed cannot be told from noise ({whole})"
-    return f"~ in all of the {count} of the two programs ({whole})"
+        return f"the same operators in all of the {count}; how their times changed is not known ({whole})"
+    return f"~ in all of the {count}: the same operators, in the same time ({whole})"

@@ -24,6 +24,16 @@ def test_of_the_same_program_there_is_one_line(capsys: pytest.CaptureFixture[str
     assert said.count("\n") == 1 and "~ in all of the 10 parts" in said
 
 
+def test_what_differs_in_more_than_time_is_listed_and_not_claimed() -> None:
+    after = [
+        op._replace(name=op.name.replace("F32", "F16")) if op.module == "blocks.1.conv" else op for op in network(3)
+    ]
+    found = changes(network(3), after)
+    first, others, _ = change_words.difference_rows(found, 5)
+    assert not found.told and first.difference.startswith("~ (") and "dtype F32 -> F16" in first.what
+    assert others.name == "9 other parts, each ~"
+
+
 def test_changes_are_listed_with_what_changed_and_by_module_where_they_are_many(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -91,6 +91,11 @@ class ProgramChanges(msgspec.Struct, frozen=True):
         """Parts whose difference can be told from noise, the largest first."""
         return [part for part in self.parts if part.told]
 
+    @property
+    def different(self) -> list[PartChange]:
+        """Those that are told, then those that differ in something else than time."""
+        return [*self.told, *(part for part in self.parts if part.aspects and not part.told)]
+
 
 class _Group(msgspec.Struct, frozen=True):
     """Rows of both sides that are one part."""
@@ -286,7 +291,7 @@ def _change(
         RUNTIME if is_runtime else max(parts, key=lambda part: parts[part]),
         *(*ms, ms[1] - ms[0], *limits),
         aspects=[] if is_runtime else aspects_of(entries[0], entries[1]),
-        operators=list(dict.fromkeys(entry.operator for entry in entries[1] or entries[0])),
+        operators=list(dict.fromkeys(entry.name for entry in entries[1] or entries[0])),
         before_rows=group.rows[0],
         after_rows=group.rows[1],
     )

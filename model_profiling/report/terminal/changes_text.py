@@ -13,7 +13,7 @@ def show_changes(changes: ProgramChanges, most: int = _MOST_PARTS) -> None:
     """Print the largest changes, adding up to the whole; one line where nothing changed."""
     style = Style.of_stdout()
     notes = [f"  {style.dim('note')}  {wrapped(note, 8)}" for note in changes.notes]
-    if not changes.told:
+    if not changes.different:
         tell("\n".join([f"  {wrapped(change_words.unchanged_sentence(changes))}", *notes]) + "\n")
         return
     lines = ["", *_parts(changes, most), *_modules(changes)]
@@ -30,8 +30,8 @@ def _parts(changes: ProgramChanges, most: int) -> list[str]:
 
 
 def _modules(changes: ProgramChanges) -> list[str]:
-    """Return modules where there are more changes than are listed one by one."""
-    if len(changes.told) <= _MOST_PARTS or len(changes.modules) < 2:
+    """Return modules where there are more changes than are listed one by one, and fewer modules than changes."""
+    if not _MOST_PARTS < len(changes.told) or not 1 < len(changes.modules) < len(changes.told):
         return []
     rows = [("by module", "before", "now", "difference")]
     for module in changes.modules[:_MOST_MODULES]:
