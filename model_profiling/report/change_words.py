@@ -104,4 +104,4 @@ def unchanged_sentence(changes: ProgramChanges) -> str:
     whole = f"{numbers.ms(changes.before_ms)} before, {numbers.ms(changes.after_ms)} now, traced"
     if changes.low_ms is None:
         return f"the same operators in all of the {count}; how their times changed is not known ({whole})"
-    return f"~ in all of the {count}: the same operators, in the same time ({whole})"
+    return f"~ in all of the {count}: the same operators, no difference seen ({whole})"

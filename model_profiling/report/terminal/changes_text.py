@@ -31,7 +31,7 @@ def _parts(changes: ProgramChanges, most: int) -> list[str]:
 
 def _modules(changes: ProgramChanges) -> list[str]:
     """Return modules where there are more changes than are listed one by one, and fewer modules than changes."""
-    if not _MOST_PARTS < len(changes.told) or not 1 < len(changes.modules) < len(changes.told):
+    if not len(changes.told) > _MOST_PARTS or not 1 < len(changes.modules) < len(changes.told):
         return []
     rows = [("by module", "before", "now", "difference")]
     for module in changes.modules[:_MOST_MODULES]:
