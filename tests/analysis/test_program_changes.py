@@ -179,6 +179,14 @@ def test_without_source_lines_on_one_side_kind_and_shape_in_order_decide_and_it_
     assert {part.matched for part in fewer.parts if part.module.startswith("blocks.3")} == {"only before"}
 
 
+def test_without_source_lines_a_wider_layer_among_equal_ones_is_found_in_its_place() -> None:
+    bare = [op._replace(code="") for op in network(9)]
+    after = [op._replace(rows=128, ns=2 * op.ns) if n in (6, 12) else op for n, op in enumerate(bare)]
+    found = changes(bare, [*after[:20], *after[21:]])
+    assert sorted(part.before_rows for part in found.told if part.after_rows) == [[6], [12]]
+    assert [part.before_rows for part in found.parts if part.matched == "only before"] == [[20]]
+
+
 def test_lines_are_remembered_where_the_program_is_gone(tmp_path: Path) -> None:
     profile, breakdown = side(network(2), np.random.default_rng(0))
     file = tmp_path / "analysis_summary.json"

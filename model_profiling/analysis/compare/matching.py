@@ -16,6 +16,8 @@ import msgspec
 How = Literal["line", "module", "work", "place"]
 # No network is nested deeper than this; a damaged file may say so.
 MOST_MODULES = 30
+# Without lines, two programs that differ are looked through so far for the same operators, and so many have to agree.
+_AHEAD, _AGREE = 24, 3
 
 
 class ProgramPart(msgspec.Struct, frozen=True):
@@ -87,6 +89,8 @@ def match_parts(before: Sequence[ProgramPart], after: Sequence[ProgramPart]) -> 
     linked = all(any(part.module is not None for part in parts) for parts in sides.parts)
     if linked:
         _by_source(sides)
+    else:
+        _in_step(sides)
     sides.pair_equal(lambda _, part: part.work, "work")
     _by_place(sides, lambda part: part.work)
     _by_place(sides, lambda part: part.kinds)
@@ -152,6 +156,31 @@ def _by_outer_module(sides: _Sides, inner: int, modules: set[str | None]) -> Non
             within.setdefault(path, []).append(number)
     for path, numbers in within.items():
         sides.take(*((outer[path], numbers) if inner else (numbers, outer[path])), "module")
+
+
+def _in_step(sides: _Sides) -> None:
+    """Match two programs as they run, side by side; where they differ, go on at the nearest place where they agree."""
+    numbers: dict[Hashable, int] = {}
+    one, other = ([numbers.setdefault(part.work, len(numbers)) for part in parts] for parts in sides.parts)
+    i = j = 0
+    while i < len(one) and j < len(other):
+        if one[i] == other[j]:
+            sides.take([i], [j], "work")
+            step = 1, 1
+        else:
+            step = _next_agreement(one[i : i + _AHEAD + _AGREE], other[j : j + _AHEAD + _AGREE])
+        i, j = i + step[0], j + step[1]
+
+
+def _next_agreement(one: Sequence[int], other: Sequence[int]) -> tuple[int, int]:
+    """Return how much to leave out of each so that what follows is the same for a few operators; one of both if they
+    do not agree soon."""
+    for left_out in range(1, 2 * _AHEAD):
+        for a in range(max(0, left_out - _AHEAD), min(left_out, _AHEAD) + 1):
+            first, second = one[a : a + _AGREE], other[left_out - a : left_out - a + _AGREE]
+            if first and first == second:
+                return a, left_out - a
+    return 1, 1
 
 
 def _by_place(sides: _Sides, key: Callable[[ProgramPart], Hashable], most: int | None = None) -> None:
