@@ -64,7 +64,7 @@ def compare_work(dump: Path) -> Work:
     def work() -> object:
         sides = [next(iter(choose(str(dump), profiled=True).values())) for _ in range(2)]
         latency = compare(("A", sides[0].turns), ("B", sides[1].turns), paired=False)
-        return latency, compare_profiles(("A", *sides[0].profiled()), ("B", *sides[1].profiled()), paired=False)
+        return latency, compare_profiles(("A", *sides[0].profiled()[:2]), ("B", *sides[1].profiled()[:2]), paired=False)
 
     return work
 

@@ -12,8 +12,10 @@ from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of,
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
+from model_profiling.analysis.run.operator_origins import ProgramOrigin
 from model_profiling.analysis.run.selection import ComparisonSide, choose
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -171,14 +173,15 @@ def _compared(before: ComparisonSide, after: ComparisonSide) -> Compared:
     names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
     caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
-    profile = compare_profiles((names[0], *before.profiled()), (names[1], *after.profiled()), paired)
+    old, new = before.profiled(), after.profiled()
     return Compared(
         msgspec.structs.replace(latency, caveats=caveats),
-        profile,
+        compare_profiles((names[0], *old[:2]), (names[1], *new[:2]), paired),
         before.metrics,
         after.metrics,
         compare_startups((names[0], before.starts), (names[1], after.starts), paired, latency.contended),
         compare_memory((names[0], before.processes), (names[1], after.processes), paired),
+        changes=program_changes(names, old[:2], new[:2], paired, (old[2], new[2])),
     )
 
 
@@ -228,8 +231,22 @@ def _in_turns(
             outputs, kernels = _outputs(names, outcomes), _kernels(names, how, phase, executorch)
             runners = [outcome.runner for outcome in outcomes]
             compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
+            compared = _with_kernels(compared, kernels)
         found.append(compared)
     return found
+
+
+def _with_kernels(compared: Compared, kernels: KernelComparison) -> Compared:
+    """Return a comparison whose lines say which of their operators call other kernels."""
+    changed = {(each.operator, each.instruction): (each.before, each.after) for each in kernels.changed}
+    rows = {
+        entry.after_row: changed[entry.name, entry.instruction]
+        for entry in compared.profile.operators
+        if entry.after_row is not None and (entry.name, entry.instruction) in changed
+    }
+    if compared.changes is None or not rows:
+        return compared
+    return msgspec.structs.replace(compared, changes=with_kernels(compared.changes, rows))
 
 
 def _side(
@@ -249,6 +266,11 @@ def _side(
         starts=tuple(outcome.starts),
         processes=tuple(outcome.processes),
         preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
+        origin=ProgramOrigin(
+            outcome.program.pte,
+            (outcome.ready.method if outcome.ready else "") or "forward",
+            phase.tokens_read if phase is not None else None,
+        ),
     )
 
 

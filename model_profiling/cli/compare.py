@@ -112,7 +112,7 @@ def _next(after: Path) -> list[object]:
 def _tell(found: "Comparisons", limits: "Limits", verbose: bool) -> None:
     """Print a line for each pair; of two versions of ExecuTorch, and with --verbose, all that was compared."""
     from model_profiling.report import words
-    from model_profiling.report.terminal import run_text
+    from model_profiling.report.terminal import changes_text, run_text
 
     alone = len(found) == 1
     for each in found:
@@ -127,6 +127,8 @@ def _tell(found: "Comparisons", limits: "Limits", verbose: bool) -> None:
         for side, runner in zip(("before", "after"), each.runners, strict=False):
             if runner.executorch_path:
                 tell(f"{side}: ExecuTorch {runner.executorch_name} in {runner.executorch_path}\n")
+        if each.changes is not None:
+            changes_text.show_changes(each.changes)
         if every:
             run_text.show_comparison(each.profile)
     if not alone and (busy := words.busy_sentence(found.latency)):

@@ -4,20 +4,23 @@ from collections.abc import Iterator, Sequence
 
 from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.gates.verdict import Gate, Judgement, conclusion
-from model_profiling.report import markdown, metric_columns
+from model_profiling.report import markdown, metric_columns, numbers
 from model_profiling.report.blocks import Block, Bullets, Number, Paragraph, Report, Row, Section, Table
+from model_profiling.report.change_words import difference_rows
 from model_profiling.report.words import comparison_sentence, memory_sentence, startup_sentence
 
+_MOST_CHANGES = 3
 _MARKS = {"passed": "pass", "failed": "FAIL", "unsure": "unsure"}
 
 
 def job_summary(results: Sequence[PairComparison], judgements: list[Judgement], strict: bool = False) -> str:
-    """Return the verdict first, then each comparison in a row, then what changed inside, category by category."""
+    """Return the verdict first, then each comparison in a row, then what changed inside: lines, and categories."""
     title = "Performance" if not judgements else f"Performance gate: {conclusion(judgements, strict)}"
     verdicts: list[Block] = [Bullets([judgement.sentence for judgement in judgements])] if judgements else []
     rows = [row for result in results for row in _rows(result, judgements)]
     first = Section("gates", "", [*verdicts, Table("gates", ("experiment", "gate", "result"), rows)])
-    return markdown.render(Report(title, "", [], [first, *map(_details, results)]), level=2)
+    sections = [section for result in results for section in (*_changes(result), _details(result))]
+    return markdown.render(Report(title, "", [], [first, *sections]), level=2)
 
 
 def _rows(result: PairComparison, judgements: list[Judgement]) -> Iterator[Row]:
@@ -27,6 +30,26 @@ def _rows(result: PairComparison, judgements: list[Judgement]) -> Iterator[Row]:
     yield result.latency.after, mark, comparison_sentence(result.latency)
     for gate, judgement in mine.items():
         yield result.latency.after, f"{_MARKS[judgement.outcome]}: {gate}", comparison_title(result, gate)
+
+
+def _changes(result: PairComparison) -> list[Section]:
+    """Return the largest changes of modules and lines, adding up to the whole; nothing where none differs."""
+    changes = result.changes
+    if changes is None or not changes.different:
+        return []
+    listed = difference_rows(changes, _MOST_CHANGES)
+    rows: list[Row] = [
+        (
+            row.name,
+            Number(numbers.ms(row.before_ms), row.before_ms),
+            Number(numbers.ms(row.after_ms), row.after_ms),
+            row.difference,
+        )
+        for row in listed
+    ]
+    table = Table("changes", ("line", "before", "after", "difference (95 % interval)"), rows)
+    blocks: list[Block] = [table, Bullets([row.what for row in listed if row.what]), *map(Paragraph, changes.notes)]
+    return [Section("changes", f"{result.latency.after}: what changed most (traced)", blocks)]
 
 
 def _details(result: PairComparison) -> Section:

@@ -10,6 +10,7 @@ from model_profiling.analysis.compare.comparison import Change, Shift
 from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
+from model_profiling.analysis.compare.program_changes import PartChange
 from model_profiling.analysis.movement.layout_reasons import MoveGroup
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
@@ -225,7 +226,8 @@ class ComparedPair(Comparison, frozen=True, kw_only=True):
 
     `high` None, or `contended`: the verdict cannot be relied on. `startup` (time to the first result) and `memory`
     (peak) are null where a side was not measured for it. `outputs` and `kernels` are compared of one program under two
-    versions of ExecuTorch.
+    versions of ExecuTorch. `changes` are the lines of PyTorch whose traced time changed most, with what changed about
+    them; where `low_ms` to `high_ms` holds 0, the difference in time cannot be told from noise.
     """
 
     categories: list[Change]
@@ -234,6 +236,8 @@ class ComparedPair(Comparison, frozen=True, kw_only=True):
     memory: MemoryComparison | None = None
     outputs: Agreement | None = None
     kernels: KernelComparison | None = None
+    changes: list[PartChange] = msgspec.field(default_factory=list)
+    change_notes: list[str] = msgspec.field(default_factory=list)
 
 
 class CompareAnswer(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from model_profiling.report.kernel_view import Kernels
 from model_profiling.store.artifacts import Delegation, ExportRecord, UndelegatedOperator
 
 _MOST_PLACES = 5
+_MOST_CHANGES = 5
 _WORST = 10
 
 
@@ -169,6 +170,8 @@ def compared_pair(entry: PairComparison) -> answers.ComparedPair:
         memory=entry.memory,
         outputs=entry.outputs,
         kernels=entry.kernels,
+        changes=entry.changes.different[:_MOST_CHANGES] if entry.changes is not None else [],
+        change_notes=entry.changes.notes if entry.changes is not None else [],
     )
 
 

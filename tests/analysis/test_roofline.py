@@ -282,3 +282,29 @@ def test_a_transpose_that_became_a_flag_hides_no_other(cases: list[str]) -> None
     if expected:
         # One more ran than the graph explains: which is which is not known, and nothing is guessed.
         assert aligned([RAN for _ in range(len(cases) + 1)], {0: nodes}) == {}
+
+
+RESHAPE, FULLY = "Static Reshape (NC)", "Fully Connected (NC, F32) GEMM"
+MERGED = Instance(RESHAPE, RESHAPE, "delegated", 0, 0, OperatorClass("Data Movement", "reshape"))
+BETWEEN = Instance(FULLY, FULLY, "delegated", 0, 0, OperatorClass("GEMM", "fully connected"))
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=8))
+@settings(max_examples=60, deadline=None)
+def test_where_some_operators_were_merged_those_between_others_are_still_found(gaps: list[tuple[int, bool]]) -> None:
+    """Reshapes in a row may run as one; between two layers that are known, as many as there are nodes are those."""
+    value = XnnpackValue("fp32", (4, 4), False, 0)
+    nodes: list[XnnpackNode] = []
+    ran: list[Instance] = []
+    expected: dict[int, XnnpackNode] = {}
+    for count, merged in gaps:
+        nodes.append(XnnpackNode(len(nodes), "FullyConnected", 0, (value,), (value,)))
+        expected[len(ran)] = nodes[-1]
+        ran.append(BETWEEN)
+        run = 1 if merged and count > 1 else count
+        for n in range(count):
+            nodes.append(XnnpackNode(len(nodes), "StaticReshape", 0, (value,), (value,)))
+            if run == count:
+                expected[len(ran) + n] = nodes[-1]
+        ran += [MERGED] * run
+    assert aligned(ran, {0: nodes}) == expected

@@ -5,15 +5,17 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.compare.aspects import base_name
 from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.intervals import Interval, mean_reach, part_intervals
+from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval, mean_reach, part_intervals
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.analysis.timing.profile import RUNTIME, Instance, Part, Profile, Where
+from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.store.run_directory import RunnerRecord
 
@@ -21,8 +23,6 @@ from model_profiling.store.run_directory import RunnerRecord
 TOUCHED = 1.1
 # A category's share of the time that grew by less is not worth a word.
 _LEAST_GROWTH = 0.01
-# XNNPACK times its operators in whole microseconds.
-XNNPACK_CLOCK_NS = 1000.0
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -103,6 +103,8 @@ class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="k
     outputs: Agreement | None = None
     kernels: KernelComparison | None = None
     runners: list[RunnerRecord] = []
+    # What the difference consists of, by module and line.
+    changes: ProgramChanges | None = None
 
 
 def compare_profiles(
@@ -204,11 +206,6 @@ def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
         place = (*base, seen[base])
         places[place] = row
     return places
-
-
-def base_name(instance: Instance) -> str:
-    """Return the operator without dtype and algorithm, which acceleration may change: `Fully Connected`."""
-    return instance.operator.split(" (")[0] if instance.where == "delegated" else instance.operator
 
 
 class _Parts:

@@ -2,7 +2,7 @@
 
 XNNPACK fuses and inserts operators (clamps, conversions), so a trace cannot be counted along the graph. But operators
 of one family keep their order: where a delegate shows as many of a family as its graph has nodes, none was fused or
-inserted, and the n-th is the n-th.
+inserted, and the n-th is the n-th. Where it does not, the same holds between two operators that were found.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,6 +40,7 @@ _NAMES = {
     "GELU": ("Gelu",),
     "HardSwish": ("Hardswish",),
     "Max Pooling": ("MaxPooling2d",),
+    "Mean": ("GlobalAvgPooling2d",),
     "Reciprocal Square Root": ("ReciprocalSquareRoot",),
     "Resize Bilinear": ("StaticResizeBilinear2D",),
     "Sine": ("Sin",),
@@ -79,14 +80,48 @@ def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[Xnnpack
         if family:
             places.setdefault((operator.instruction, family), []).append(position)
     found: dict[int, XnnpackNode] = {}
+    families: dict[int, dict[int, str]] = {}
+    for (instruction, family), positions in places.items():
+        families.setdefault(instruction, {}).update(dict.fromkeys(positions, family))
     for instruction, every in graphs.items():
+        sure: dict[int, XnnpackNode] = {}
         for family in dict.fromkeys(_FAMILIES.values()):
             positions = places.get((instruction, family), [])
             nodes = _that_ran([node for node in every if _FAMILIES.get(node.op) == family], every, len(positions))
             for some, their_nodes in _parts(operators, positions, nodes):
                 if len(their_nodes) == len(some):
-                    found |= dict(zip(some, their_nodes, strict=True))
+                    sure |= dict(zip(some, their_nodes, strict=True))
+        found |= sure | _between(sure, families.get(instruction, {}), every)
     return found
+
+
+def _between(
+    sure: Mapping[int, XnnpackNode], families: Mapping[int, str], every: Sequence[XnnpackNode]
+) -> dict[int, XnnpackNode]:
+    """Return operators of a family that has fewer of them than nodes, where those between two that are sure have as
+    many; none if what is sure did not run in the order of the graph."""
+    positions = sorted(families)
+    place_of = {node.index: place for place, node in enumerate(every)}
+    places = [place_of[sure[position].index] for position in positions if position in sure]
+    if not places or places != sorted(places):
+        return {}
+    gaps: dict[tuple[int, str], tuple[list[int], list[XnnpackNode]]] = {}
+    gap = 0
+    for position in positions:
+        gap += position in sure
+        if position not in sure:
+            gaps.setdefault((gap, families[position]), ([], []))[0].append(position)
+    taken, gap = set(places), 0
+    for place, node in enumerate(every):
+        gap += place in taken
+        if place not in taken and (gap, _FAMILIES.get(node.op, "")) in gaps:
+            gaps[gap, _FAMILIES[node.op]][1].append(node)
+    return {
+        position: node
+        for some, nodes in gaps.values()
+        if len(some) == len(nodes)
+        for position, node in zip(some, nodes, strict=True)
+    }
 
 
 def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) -> list[XnnpackNode]:

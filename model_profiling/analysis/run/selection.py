@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
+from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns, preempted_traces
@@ -46,6 +47,8 @@ class ComparisonSide:
     phase: Phase | None = None
     # The share of traced executions in which other work took time that operators' times do not leave out.
     preempted: float = 0.0
+    # The program that ran; None: not known.
+    origin: ProgramOrigin | None = None
 
     @property
     def metrics(self) -> ExperimentMetrics:
@@ -56,10 +59,12 @@ class ComparisonSide:
     def profile(self) -> Profile:
         return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
 
-    def profiled(self) -> tuple[Profile, Breakdown]:
-        """Return the times of its operators, and what they add up to."""
+    def profiled(self) -> tuple[Profile, Breakdown, str]:
+        """Return the times of its operators, what they add up to, and why they have no source lines, if none has."""
         profile = self.profile()
-        return profile, break_down(profile, expected_ms=self.metrics.traced_ms, preempted=self.preempted)
+        known = operator_origins(self.origin, profile)
+        found = break_down(profile, known.lines, known.works, self.metrics.traced_ms, self.preempted)
+        return profile, found, known.unlinked
 
 
 def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, ComparisonSide]:
@@ -129,6 +134,13 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
         processes=tuple(samples.processes),
         phase=record.phase,
         preempted=preempted_traces(samples, record.stops_clock),
+        origin=ProgramOrigin(
+            manifest.model.file(),
+            record.method or "forward",
+            record.phase.tokens_read if record.phase is not None else None,
+            run.run_directory.analysis_path,
+            name,
+        ),
     )
 
 

@@ -28,6 +28,8 @@ ASSUMED_SPREAD = 0.026
 # ratio miss it by up to this (benchmarks/verdicts.py), so all are that much wider; and no difference is claimed that
 # is not that much larger again.
 IN_COMMON = 0.0025
+# XNNPACK times its operators in whole microseconds.
+XNNPACK_CLOCK_NS = 1000.0
 # Ways are counted exactly, in floating point, as long as there are no more than two to the power of this.
 _MOST_COUNTED = 53
 # Pairwise averages that are held in memory together, and launches of which all pairs are still worth it.
@@ -219,6 +221,26 @@ def part_intervals(
         low = np.minimum(np.exp(middle - reach), ratio)
         high = np.maximum(np.exp(middle + reach), ratio)
     return [_interval(*row) for row in zip(ratio.tolist(), low.tolist(), high.tolist(), strict=True)]
+
+
+def difference_intervals(
+    before: Numbers,
+    after: Numbers,
+    shown: Numbers,
+    paired: bool,
+    among: int,
+    resolution_ns: Numbers,
+    confidence: float = 0.95,
+) -> tuple[Numbers, Numbers] | None:
+    """Return bounds of `after - before` for each part, which hold all together and hold `shown`; a part that one side
+    does not have took no time there. None where launches are too few, as of `part_intervals`."""
+    reach = mean_reach(before, after, paired, among, confidence) if len(shown) else None
+    if reach is None:
+        return None
+    sides = before.mean(axis=1), after.mean(axis=1)
+    reach = reach + IN_COMMON * (sides[0] + sides[1]) + resolution_ns / 2
+    middle = sides[1] - sides[0]
+    return np.minimum(middle - reach, shown), np.maximum(middle + reach, shown)
 
 
 def ratio_intervals(

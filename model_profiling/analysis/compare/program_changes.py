@@ -1,0 +1,329 @@
+"""Where two programs differ: every line of PyTorch, or operator, of both with its time before and after.
+
+Every operator is in one part, and ExecuTorch's own time is one, so that parts add up to the whole on both sides.
+"""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from model_profiling.analysis.compare.aspects import Aspect, aspects_of, kind_of_work
+from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, ProgramPart, match_parts
+from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
+from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, difference_intervals
+from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
+
+Side = tuple[Profile, Breakdown]
+Matched = Literal[How, "only before", "only after", "runtime"]
+_IN_ORDER = "operators were matched by kind of work and shape, in order"
+_FEW = "too few launches to tell a change from noise: measure with 6 or more (--launches 6)"
+# A module that takes so much of both programs is looked into: `model` says less than `model.encoder`.
+_NEARLY_ALL = 0.9
+_MODEL, _OVERHEAD, _NO_LINE = "the model's own lines", "ExecuTorch runtime", "no source line known"
+
+
+class PartChange(msgspec.Struct, frozen=True):
+    """A line, or an operator whose line is not known, in two programs, traced.
+
+    `matched` is the evidence that the two sides are one. `low_ms` and `high_ms` bound the difference together with
+    those of all other parts; None: unknown. `rows` are in the breakdowns of the two sides.
+    """
+
+    module: str
+    source_line: str
+    code: str
+    matched: Matched
+    category: Part
+    before_ms: float
+    after_ms: float
+    difference_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    aspects: list[Aspect]
+    operators: list[str]
+    before_rows: list[int]
+    after_rows: list[int]
+
+    @property
+    def told(self) -> bool:
+        """Whether the difference can be told from noise."""
+        return _told(self.low_ms, self.high_ms)
+
+
+class ModuleChange(msgspec.Struct, frozen=True):
+    """A module of the model in two programs; `parts` is how many lines or operators it has."""
+
+    module: str
+    before_ms: float
+    after_ms: float
+    difference_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    parts: int
+
+    @property
+    def told(self) -> bool:
+        return _told(self.low_ms, self.high_ms)
+
+
+class ProgramChanges(msgspec.Struct, frozen=True):
+    """What the difference between two programs consists of. `parts` have the largest difference first, and add up to
+    the whole; so do `modules`. `notes` say how parts were matched where lines are not known, and what cannot be told.
+    """
+
+    before: str
+    after: str
+    before_ms: float
+    after_ms: float
+    difference_ms: float
+    low_ms: float | None
+    high_ms: float | None
+    parts: list[PartChange]
+    modules: list[ModuleChange]
+    notes: list[str] = []
+
+    @property
+    def told(self) -> list[PartChange]:
+        """Parts whose difference can be told from noise, the largest first."""
+        return [part for part in self.parts if part.told]
+
+    @property
+    def different(self) -> list[PartChange]:
+        """Those that are told, then those that differ in something else than time."""
+        return [*self.told, *(part for part in self.parts if part.aspects and not part.told)]
+
+
+class _Group(msgspec.Struct, frozen=True):
+    """Rows of both sides that are one part."""
+
+    rows: tuple[list[int], list[int]]
+    matched: Matched
+
+
+_Bounds = list[tuple[float | None, float | None]]
+
+
+def program_changes(
+    names: tuple[str, str], before: Side, after: Side, paired: bool, unlinked: tuple[str, str] = ("", "")
+) -> ProgramChanges:
+    """Match two programs and return how each part changed; `unlinked` says why a side has no source lines."""
+    sides = (before[1].instances, after[1].instances)
+    linked = [any(_source(entry) is not None for entry in side) for side in sides]
+    groups = [*_groups(sides, linked), *_runtime(sides)]
+    times = [
+        _sums(profile, [group.rows[side] for group in groups]) for side, (profile, _) in enumerate((before, after))
+    ]
+    unreliable = before[1].unreliable or after[1].unreliable
+    shown = [_shown(sides, group) for group in groups]
+    modules = _modules(sides, groups, shown)
+    paired = paired and np.array_equal(before[0].launches, after[0].launches)
+    among = len(groups) + len(modules) + 1
+
+    def bounds(members: Sequence[list[int]]) -> _Bounds:
+        """Return the bounds of the difference of some groups together."""
+        both = [np.array([side[chosen].sum(axis=0) for chosen in members]) for side in times]
+        differences = np.array([sum(shown[place][1] - shown[place][0] for place in chosen) for chosen in members]) * 1e6
+        clock = [
+            XNNPACK_CLOCK_NS * sum(len(rows) for place in chosen for rows in groups[place].rows) for chosen in members
+        ]
+        found = None
+        if not unreliable and members:
+            found = difference_intervals(both[0], both[1], differences, paired, among, np.array(clock))
+        if found is None:
+            return [(None, None)] * len(members)
+        return list(zip((found[0] / 1e6).tolist(), (found[1] / 1e6).tolist(), strict=True))
+
+    parts = [
+        _change(sides, group, ms, limits)
+        for group, ms, limits in zip(groups, shown, bounds([[place] for place in range(len(groups))]), strict=True)
+    ]
+    whole = bounds([list(range(len(groups)))])[0]
+    by_module = [
+        _module(name, [shown[place] for place in members], limits)
+        for (name, members), limits in zip(modules.items(), bounds(list(modules.values())), strict=True)
+    ]
+    totals = before[1].execute_ms, after[1].execute_ms
+    few = not unreliable and whole[0] is None
+    notes = [*_how(names, linked, unlinked), *filter(None, [unreliable, _FEW if few else ""])]
+    return ProgramChanges(
+        *(*names, *totals, totals[1] - totals[0], *whole),
+        parts=sorted(parts, key=lambda part: -abs(part.difference_ms)),
+        modules=sorted(by_module, key=lambda module: -abs(module.difference_ms)),
+        notes=notes,
+    )
+
+
+def with_kernels(changes: ProgramChanges, kernels: Mapping[int, tuple[list[str], list[str]]]) -> ProgramChanges:
+    """Return the same with the kernels that a trace saw, before and after, of operators by their row in the latter."""
+    parts = []
+    for part in changes.parts:
+        rows = [kernels[row] for row in part.after_rows if row in kernels]
+        names = [", ".join(dict.fromkeys(name for row in rows for name in row[side])) for side in (0, 1)]
+        kept = [aspect for aspect in part.aspects if not rows or aspect.what != "kernels"]
+        traced = [Aspect("kernels", names[0], names[1])] if rows else []
+        parts.append(msgspec.structs.replace(part, aspects=[*kept, *traced]))
+    return msgspec.structs.replace(changes, parts=parts)
+
+
+def _told(low: float | None, high: float | None) -> bool:
+    return low is not None and high is not None and (low > 0 or high < 0)
+
+
+def _source(entry: InstanceTime) -> SourceLine | None:
+    source = entry.source if entry.where != "runtime" else None
+    return source if source is not None and (source.file or source.module) else None
+
+
+def _how(names: tuple[str, str], linked: Sequence[bool], unlinked: tuple[str, str]) -> list[str]:
+    if all(linked):
+        return []
+    why = [reason or f"{name} has no source lines" for name, reason in zip(names, unlinked, strict=True)]
+    missing = dict.fromkeys(reason for reason, is_linked in zip(why, linked, strict=True) if not is_linked)
+    return ["; ".join([*missing, _IN_ORDER])]
+
+
+def _groups(sides: Sequence[Sequence[InstanceTime]], linked: Sequence[bool]) -> list[_Group]:
+    """Return what is one in both programs. Where only one has lines, its lines hold what their operators match."""
+    by_line = all(linked)
+    parts = [_lines(side) if by_line else _operators(side) for side in sides]
+    matches = match_parts(*parts)
+    groups = [_group(parts, match) for match in matches]
+    if by_line or not any(linked):
+        return groups
+    side = linked.index(True)
+    found: dict[object, _Group] = {}
+    for place, group in enumerate(groups):
+        source = next((source for row in group.rows[side] if (source := _source(sides[side][row]))), None)
+        key = (source.module, source.file, source.line, bool(group.rows[1 - side])) if source else place
+        rows = found[key].rows if key in found else ([], [])
+        found[key] = _Group((rows[0] + group.rows[0], rows[1] + group.rows[1]), group.matched)
+    return list(found.values())
+
+
+def _group(parts: Sequence[Sequence[ProgramPart]], match: Match) -> _Group:
+    rows = tuple([row for n in numbers for row in parts[side][n].rows] for side, numbers in enumerate(match[:2]))
+    return _Group((rows[0], rows[1]), match.how or ("only before" if match.before else "only after"))
+
+
+def _lines(side: Sequence[InstanceTime]) -> list[ProgramPart]:
+    """Return operators by line. One that the export inserted belongs to what it was inserted for: the next line."""
+    rows: dict[tuple[str, str, int], tuple[list[int], list[int]]] = {}
+    waiting: list[int] = []
+    last: tuple[list[int], list[int]] = ([], [])
+    for row, entry in enumerate(side):
+        source = _source(entry)
+        if source is not None:
+            last = rows.setdefault((source.module, source.file, source.line), ([], []))
+            last[0].extend([*waiting, row])
+            last[1].append(row)
+            waiting = []
+        elif entry.where != "runtime":
+            waiting.append(row)
+    last[0].extend(waiting)
+    return [_part(side, every, own) for every, own in rows.values()]
+
+
+def _operators(side: Sequence[InstanceTime]) -> list[ProgramPart]:
+    return [_part(side, [row], []) for row, entry in enumerate(side) if entry.where != "runtime"]
+
+
+def _part(side: Sequence[InstanceTime], rows: list[int], own: list[int]) -> ProgramPart:
+    work = sorted((kind_of_work(side[row]) for row in own or rows), key=repr)
+    kinds, shapes = tuple(kind for kind, _ in work), tuple(shape for _, shape in work)
+    source = _source(side[own[0]]) if own else None
+    if source is None:
+        return ProgramPart(tuple(rows), kinds, shapes)
+    return ProgramPart(tuple(rows), kinds, shapes, source.module, source.file, source.line, source.code)
+
+
+def _runtime(sides: Sequence[Sequence[InstanceTime]]) -> Iterator[_Group]:
+    rows = [[row for row, entry in enumerate(side) if entry.where == "runtime"] for side in sides]
+    if rows[0] or rows[1]:
+        yield _Group((rows[0], rows[1]), "runtime")
+
+
+def _sums(profile: Profile, groups: Sequence[list[int]]) -> npt.NDArray[np.float64]:
+    """Return what each group took in each launch, in nanoseconds."""
+    times = profile.launch_times
+    found = np.zeros((len(groups), times.shape[1]))
+    order = [row for rows in groups for row in rows]
+    np.add.at(found, np.repeat(np.arange(len(groups)), [len(rows) for rows in groups]), times[order])
+    return found
+
+
+def _shown(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> tuple[float, float]:
+    ms = [sum(side[row].ms for row in rows) for side, rows in zip(sides, group.rows, strict=True)]
+    return ms[0], ms[1]
+
+
+def _label(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> SourceLine | None:
+    """Return where a group is from: its line in the program after, or in the one before; of several modules, in what
+    holds all of them."""
+    for side in (1, 0):
+        found = [source for row in group.rows[side] if (source := _source(sides[side][row])) is not None]
+        if found:
+            paths = [source.module.split(".") for source in found]
+            shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
+            return msgspec.structs.replace(found[0], module=".".join(names[0] for names in shared))
+    return None
+
+
+def _change(
+    sides: Sequence[Sequence[InstanceTime]],
+    group: _Group,
+    ms: tuple[float, float],
+    limits: tuple[float | None, float | None],
+) -> PartChange:
+    entries = [[side[row] for row in rows] for side, rows in zip(sides, group.rows, strict=True)]
+    source, is_runtime = _label(sides, group), group.matched == "runtime"
+    parts: dict[Part, float] = {}
+    for entry in entries[1] or entries[0]:
+        parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
+    return PartChange(
+        source.module if source else "",
+        file_line(source.file, source.line) if source else "",
+        source.code if source else "",
+        group.matched,
+        RUNTIME if is_runtime else max(parts, key=lambda part: parts[part]),
+        *(*ms, ms[1] - ms[0], *limits),
+        aspects=[] if is_runtime else aspects_of(entries[0], entries[1]),
+        operators=list(dict.fromkeys(entry.name for entry in entries[1] or entries[0])),
+        before_rows=group.rows[0],
+        after_rows=group.rows[1],
+    )
+
+
+def _modules(
+    sides: Sequence[Sequence[InstanceTime]], groups: Sequence[_Group], shown: Sequence[tuple[float, float]]
+) -> dict[str, list[int]]:
+    """Return the groups of each module that the model consists of; of one that holds nearly all, its own."""
+    paths: list[list[str] | None] = []
+    for group in groups:
+        source = None if group.matched == "runtime" else _label(sides, group)
+        paths.append(source.module.split(".") if source is not None and source.module else [] if source else None)
+    whole, depth = sum(sum(ms) for ms in shown), 1
+    while depth < MOST_MODULES:
+        sizes: dict[str, float] = {}
+        for path, ms in zip(paths, shown, strict=True):
+            if path and len(path) > depth:
+                inside = ".".join(path[:depth])
+                sizes[inside] = sizes.get(inside, 0.0) + sum(ms)
+        if max(sizes.values(), default=0.0) < _NEARLY_ALL * whole or not sizes:
+            break
+        depth += 1
+    found: dict[str, list[int]] = {}
+    for place, (group, path) in enumerate(zip(groups, paths, strict=True)):
+        own = _NO_LINE if path is None else ".".join(path[:depth]) or _MODEL
+        found.setdefault(_OVERHEAD if group.matched == "runtime" else own, []).append(place)
+    return found
+
+
+def _module(
+    name: str, members: Sequence[tuple[float, float]], limits: tuple[float | None, float | None]
+) -> ModuleChange:
+    before, after = (sum(ms[side] for ms in members) for side in (0, 1))
+    return ModuleChange(name, before, after, after - before, *limits, len(members))
