@@ -6,7 +6,7 @@ from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKi
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.dtypes import PRODUCT_DTYPES, dtype_of
-from model_profiling.base.units import shown_ms
+from model_profiling.base.units import counted, shown_ms
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -46,7 +46,9 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
     shown = [
         f"{name}: {shown_ms(change.before_ms)} before, {shown_ms(change.after_ms)} after" for name, change in changes
     ]
-    title = f"{len(rows)} CONV or GEMM operators did not become faster and take {e.share(rows):.0%} of the time"
+    take = "takes" if len(rows) == 1 else "take"
+    which = counted(len(rows), "CONV or GEMM operator")
+    title = f"{which} did not become faster and {take} {e.share(rows):.0%} of the time"
     step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
     yield e.finding(FindingKind.NOT_ACCELERATED, title, rows, step, shown)
 
