@@ -45,7 +45,7 @@ SCREENS = (("page_light.png", 1280, 1600, "light"), ("page_dark_phone.png", 390,
 PICTURE, PICTURE_OF = ROOT / "docs" / "images" / "report.png", "toy_cnn"
 PICTURE_SIZE = (1280, 720)
 # Where a line of an installed package lies on this machine.
-_INSTALLED = re.compile(r"/[^\s`\"'<>|]*?/site-packages/")
+_INSTALLED = re.compile(r"[^\s`\"'<>|(]*?/site-packages/")
 _SECTION = re.compile(r"Section\(\s*([^,]+,[^,]+)")
 _LAYOUT = re.compile(r"<!-- layout (\w+) -->")
 # A gallery shows what a quiet machine measures: a run that varies more than this is measured again.

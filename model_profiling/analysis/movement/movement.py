@@ -138,10 +138,12 @@ def _inverse_pairs(breakdown: Breakdown, graph: "ModelGraph") -> list[InversePai
             rows.insert(0, graph.rows[pair.first])
         first, second = (breakdown.instances[graph.rows[place]] for place in (pair.first, pair.second))
         ms = sum(breakdown.instances[row].ms for row in rows)
+        # Transposes of two delegates may have one name.
+        alike = first.name == second.name
         found.append(
             InversePair(
-                first=first.name,
-                second=second.name,
+                first=f"{first.name} (instruction {first.instruction})" if alike else first.name,
+                second=f"{second.name} (instruction {second.instruction})" if alike else second.name,
                 between=[_name(breakdown, graph, place) for place in pair.between],
                 ms=ms,
                 share=ms / breakdown.execute_ms if breakdown.execute_ms else 0.0,
