@@ -17,12 +17,16 @@ from tests.helpers.states import KNOWN_GOOD
 FEW = ("--runs", "2", "--launches", "1", "--startup-launches", "0")
 
 
+_ENDINGS = ("  report: ", "  next: ")
+
+
 def ended(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[Path | None, list[str]]:
     """The page and the next command that a command ends with."""
     assert main([str(word) for word in words]) == 0
-    # What gives paths has them alone on standard output.
-    lines = "".join(capsys.readouterr()).splitlines()
-    said = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line.startswith(("  report: ", "  next: "))}
+    # What gives paths has them alone on standard output, and says how to go on beside them.
+    streams = [stream.splitlines() for stream in capsys.readouterr()]
+    lines = next((lines for lines in streams if any(line.startswith(_ENDINGS) for line in lines)), [])
+    said = {line.split()[0]: line.split(maxsplit=1)[1] for line in lines if line.startswith(_ENDINGS)}
     if said:
         assert lines[-1].lstrip().startswith(list(said)[-1])
     program, *following = shlex.split(said.get("next:", "sme2-kit"))

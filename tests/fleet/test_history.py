@@ -496,9 +496,9 @@ def test_the_trend_page_is_one_file_with_pictures_links_and_hostile_names_made_h
     root = forge.series(here / "out [1]", noisy(12), labels={"who": hostile}, revision=revision, device=hostile)
     (root / "report.html").write_text("a report")
     assert main(["history", "trend", "toy_cnn", "--output", str(here / "pages" / "trend.html")]) == 0
-    *written, last = capsys.readouterr().out.splitlines()
-    assert [Path(line).name for line in written] == ["trend.html", "trend.md", "trend.json"]
-    assert last.split() == ["report:", "pages/trend.html"]
+    printed = capsys.readouterr()
+    assert [Path(line).name for line in printed.out.splitlines()] == ["trend.html", "trend.md", "trend.json"]
+    assert printed.err.split() == ["report:", "pages/trend.html"]
     page = (here / "pages" / "trend.html").read_text()
     assert hostile not in page and "</script><b>" not in page and "onerror=alert(1)&gt;" in page
     assert page.count("<script") == 1 and "://" not in page.split("<style>")[0]
