@@ -141,6 +141,7 @@ def _gains(result: "TuneResult", winner: "TriedVariant") -> list[str]:
     assert winner.comparison is not None
     said = [f"gained:    {gained(winner.comparison)} against {result.baseline}"]
     said += [f"  {number}. {step.change}: {gained(step.comparison)}" for number, step in enumerate(result.steps, 1)]
+    said += [f"unsure:    {e.name} looks faster by too few runs: give a larger --budget" for e in result.unsure]
     if result.as_fast:
         said.append(f"as fast:   {', '.join(result.as_fast)} (kept is the most accurate, or what changes least)")
     return said
@@ -157,6 +158,12 @@ def _undecided(result: "TuneResult") -> list[str]:
         for entry in result.busy
         if entry.comparison is not None
     ]
+    said += [
+        f"too few runs to tell: {entry.name} looks {numbers.ratio(entry.comparison.ratio)} faster, measure again with "
+        "a larger --budget"
+        for entry in result.unsure
+        if entry.comparison is not None
+    ]
     floor = result.min_sqnr_db
     for entry in result.wrong:
         agrees = floor is not None or (entry.agreement is not None and entry.agreement.verdict == "agrees")
@@ -164,7 +171,7 @@ def _undecided(result: "TuneResult") -> list[str]:
         said.append(f"{entry.name} is faster, but {low if agrees else 'its outputs do not agree with eager'}")
     if not said:
         return ["no variant is faster (95 % interval) with matching outputs: keep the baseline"]
-    return [*said, "keep the baseline until then" if result.busy else "keep the baseline"]
+    return [*said, "keep the baseline until then" if result.busy or result.unsure else "keep the baseline"]
 
 
 def _formats_as_text(result: "TuneResult") -> str:
@@ -242,7 +249,9 @@ def _row(entry: "TriedVariant", baseline: str) -> tuple[str, ...]:
     if entry.comparison is not None:
         compared = entry.comparison
         seen = compared.verdict != "no difference seen"
-        speed = numbers.bounded_speedup(compared.ratio, compared.low, compared.high) if seen else "~"
+        few = f"{numbers.ratio(compared.ratio)}, too few runs to tell"
+        bounded = numbers.bounded_speedup(compared.ratio, compared.low, compared.high) if seen else "~"
+        speed = few if compared.high is None else bounded
     agreement = entry.agreement
     sqnr = f"{agreement.sqnr_db:.1f} dB" if agreement and agreement.sqnr_db is not None else "-"
     verdict = "; ".join([agreement.verdict, *agreement.remarks]) if agreement else "-"

@@ -1,5 +1,7 @@
 """What `tune` tried, what came of it, and what of it is kept."""
 
+from collections.abc import Callable, Iterable
+
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement
@@ -7,6 +9,8 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.tune.deciding import TuneStep
 from model_profiling.tune.formats import FormatResult
 
+# Medians that are so far apart are worth another look where there is no interval yet, and where it is wide.
+_LOOKS_FASTER, _LOOKS_MUCH_FASTER, _MOST_PROMISING = 1.02, 1.1, 3
 # What another dtype may cost where nobody says: below it outputs differ by more than 3 %.
 LEAST_SQNR_DB = 30.0
 
@@ -64,6 +68,12 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
         return [entry for entry in self._faster if entry.comparison is not None and entry.comparison.contended]
 
     @property
+    def unsure(self) -> list[TriedVariant]:
+        """What looks faster than all that is known to be, by too few runs for an interval."""
+        names = promising(self.tried, lambda entry: won(entry, self.min_sqnr_db, self.baseline))
+        return [entry for entry in self.tried if entry.name in names]
+
+    @property
     def wrong(self) -> list[TriedVariant]:
         """What is faster and does not agree."""
         return [
@@ -76,6 +86,21 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     def _faster(self) -> list[TriedVariant]:
         compared = [entry for entry in self.tried if entry.comparison is not None]
         return [entry for entry in compared if entry.comparison is not None and entry.comparison.verdict == "faster"]
+
+
+def promising(tried: Iterable[TriedVariant], wins: Callable[[TriedVariant], bool]) -> list[str]:
+    """Return what looks faster than all that won, would win if it were sure, and is not; fastest first, a few."""
+    entries = [entry for entry in tried if entry.comparison is not None and entry.median_ms is not None]
+    least = min((entry.median_ms or 0.0 for entry in entries if wins(entry)), default=float("inf"))
+    found = []
+    for entry in entries:
+        compared = entry.comparison
+        assert compared is not None
+        surely = msgspec.structs.replace(entry, comparison=msgspec.structs.replace(compared, verdict="faster"))
+        looks = compared.ratio >= (_LOOKS_FASTER if compared.high is None else _LOOKS_MUCH_FASTER)
+        if compared.verdict == "no difference seen" and looks and (entry.median_ms or 0.0) < least and wins(surely):
+            found.append(entry)
+    return [entry.name for entry in sorted(found, key=lambda entry: entry.median_ms or 0.0)[:_MOST_PROMISING]]
 
 
 def sqnr_of(entry: TriedVariant) -> float | None:

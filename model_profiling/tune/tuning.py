@@ -43,7 +43,7 @@ from model_profiling.tune.deciding import (
     step_gains,
 )
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
-from model_profiling.tune.tune_result import TriedVariant, TuneResult, sqnr_of, won
+from model_profiling.tune.tune_result import TriedVariant, TuneResult, promising, sqnr_of, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from model_profiling.tune.worst_layers import best_of_both, variants_of
 
@@ -105,7 +105,7 @@ class Tuner:
             variants = first_round(base, analysis.advice, analysis.breakdown, features, floor is not None)
             asked = [replace(base, rewrites=(name,), reason="asked for") for name in self._request.base.rewrites]
             variants += [each for each in asked if each.name not in {variant.name for variant in variants}]
-            turns = self._round(1, base, variants)
+            turns = self._sure(1, base, variants, self._round(1, base, variants))
             tried = self._all_tried(base, variants, turns)
             faster = [v for v in variants if self._won(tried.get(v.name))]
             faster.sort(key=lambda v: tried[v.name].median_ms or 0.0)
@@ -113,8 +113,19 @@ class Tuner:
             if combined:
                 # All of them again, so that every row of the table was measured side by side.
                 variants = [*variants, *combined]
-                turns = self._round(2, base, variants)
+                turns = self._sure(2, base, variants, self._round(2, base, variants))
             return self._decided(base, variants, turns)
+
+    def _sure(self, number: int, base: TuneVariant, variants: list[TuneVariant], turns: Turns) -> Turns:
+        """Measure again what looks faster than all that is known to be, and has too few turns to tell."""
+        known = {variant.name: variant for variant in variants}
+        for again in range(1, 1 + MOST_ROUNDS):
+            tried = self._all_tried(base, variants, turns)
+            looks = promising(tried.values(), self._won)
+            if not looks:
+                break
+            turns = appended(turns, self._round(10 * number + again, base, [known[name] for name in looks]))
+        return turns
 
     def _decided(self, base: TuneVariant, variants: list[TuneVariant], turns: Turns) -> TuneResult:
         """Measure the best ones again until they can be told apart, beside what lies between them and the baseline."""

@@ -8,7 +8,7 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.cli.tune import as_text, following
 from model_profiling.store.run_directory import Turn
 from model_profiling.tune.deciding import appended, ladder, preferred, rivals, step_gains
-from model_profiling.tune.tune_result import TriedVariant, TuneResult, won
+from model_profiling.tune.tune_result import TriedVariant, TuneResult, promising, won
 from model_profiling.tune.variants import TuneVariant
 
 pytestmark = pytest.mark.fast
@@ -110,3 +110,23 @@ def test_the_end_names_program_gain_steps_and_what_is_as_fast() -> None:
     assert "as fast:   int8+layout" in text and "int8+silu: the same program as int8+auto" in text
     assert "program:   tune/int8+auto/net.pte" in text
     assert [str(word) for word in following(result)] == ["compare", "tune/fp16/net.pte", "tune/int8+auto/net.pte"]
+
+
+def test_what_looks_faster_by_too_few_runs_is_measured_again_and_never_called_no_faster() -> None:
+    def entry(
+        name: str, ms: float, ratio: float, high: float | None, verdict: str = "no difference seen"
+    ) -> TriedVariant:
+        compared = Comparison("fp16", name, ratio, 0.0, high, 0.95, verdict, None, True, 2)  # type: ignore[arg-type]
+        return TriedVariant(name, "", "sme2-kit export net", ms, compared)
+
+    base = TriedVariant("fp16", "the baseline", "sme2-kit export net", 96.0)
+    far, near, slower = entry("auto", 1.3, 72.0, None), entry("norm", 95.5, 1.005, None), entry("x", 99.0, 0.97, None)
+    wide = entry("wide", 60.0, 1.6, 2.5)
+    assert promising([base, far, near, slower, wide], won) == ["auto", "wide"]
+    # Only what may be better than what is known to be faster.
+    sure = entry("silu", 2.0, 48.0, 50.0, "faster")
+    assert promising([base, far, near, sure, wide], won) == ["auto"]
+    result = TuneResult("net", "fp16", "linux", [far, near, base], program="a/net.pte")
+    text = as_text(result)
+    assert "too few runs to tell: auto looks 72.00x faster" in text and "no variant is faster" not in text
+    assert "keep the baseline until then" in text
