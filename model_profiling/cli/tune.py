@@ -134,6 +134,8 @@ def _gains(result: "TuneResult", winner: "TriedVariant") -> list[str]:
     from model_profiling.report import numbers
 
     def gained(compared: "Comparison") -> str:
+        if compared.high is None:
+            return f"{numbers.ratio(compared.ratio)}, too few runs to tell"
         if compared.verdict == "no difference seen":
             return "no difference seen"
         return f"{numbers.bounded_speedup(compared.ratio, compared.low, compared.high)}"

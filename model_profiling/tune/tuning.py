@@ -138,7 +138,8 @@ class Tuner:
             equal = rivals(turns, winners[0], winners)[:MOST_RIVALS]
             best = preferred([winners[0], *equal], {name: sqnr_of(entry) for name, entry in tried.items()}, known)
             between = {each.name: each for each in ladder(base, known[best]) if each.name not in self._failures}
-            if number == 3 + MOST_ROUNDS or not (equal or set(between) - set(turns)):
+            unknown = [step for step in step_gains(base, known[best], turns) if step.comparison.high is None]
+            if number == 3 + MOST_ROUNDS or not (equal or unknown or set(between) - set(turns)):
                 break
             known = between | known
             again = {name: known[name] for name in (winners[0], *equal, *between)}
