@@ -39,5 +39,12 @@ def _modules(changes: ProgramChanges) -> list[str]:
         rows.append((module.module, *times, change_words.difference_text(module)))
     if rest := changes.modules[_MOST_MODULES:]:
         sums = [sum(getattr(each, side) for each in rest) for side in ("before_ms", "after_ms", "difference_ms")]
-        rows.append((f"{len(rest)} others", numbers.ms(sums[0]), numbers.ms(sums[1]), f"{sums[2]:+.3f} ms"))
+        rows.append(
+            (
+                f"{len(rest)} other{'s' if len(rest) > 1 else ''}",
+                numbers.ms(sums[0]),
+                numbers.ms(sums[1]),
+                f"{sums[2]:+.3f} ms",
+            )
+        )
     return [*table(rows, words=1), ""]
