@@ -119,6 +119,12 @@ def test_a_program_that_answers_wrong_with_them_is_exported_without(
     assert made.record.verification.verdict == "agrees"
 
 
+def test_where_there_is_nothing_to_choose_the_export_says_so(tmp_path: Path) -> None:
+    made = exported(nn.Linear(8, 8), torch.randn(4, 8), tmp_path, dtype="fp32", rewrites=(AUTO,))
+    assert made.record.request.rewrites == [] == made.record.auto
+    assert any(f"--rewrite {AUTO} finds nothing more" in warning for warning in made.record.warnings)
+
+
 def test_products_are_not_taken_from_sme2(tmp_path: Path) -> None:
     class Linear(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:

@@ -54,7 +54,13 @@ def quantized_and_settled(
     if quantized == "weights":
         # This changes the model itself, and the graph has to be quantized anew with every rewrite.
         prepared = _quantized(prepared, request, stages)
+    asked = AUTO in request.rewrites
     request, choices = _settled(prepared, request, stages, left_out)
+    if asked and not choices:
+        nothing = (
+            f"--rewrite {AUTO} finds nothing to change in {request.model} ({request.dtype}), as far as can be told"
+        )
+        prepared = replace(prepared, warnings=[*prepared.warnings, nothing])
     if quantized == "graph":
         prepared = _quantized(prepared, request, stages)
     return request, replace(prepared, auto=choices)
