@@ -57,9 +57,7 @@ def quantized_and_settled(
     asked = AUTO in request.rewrites
     request, choices = _settled(prepared, request, stages, left_out)
     if asked and not choices:
-        nothing = (
-            f"--rewrite {AUTO} finds nothing to change in {request.model} ({request.dtype}), as far as can be told"
-        )
+        nothing = f"--rewrite {AUTO} finds nothing more to change in {request.model} ({request.dtype})"
         prepared = replace(prepared, warnings=[*prepared.warnings, nothing])
     if quantized == "graph":
         prepared = _quantized(prepared, request, stages)
