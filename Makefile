@@ -77,16 +77,21 @@ BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
 AGAIN ?= yes
 LEFT := $(if $(filter no,$(AGAIN)), and not again)
 
+# What failed beside the others is tried once more alone, so that a moment of a shared machine stops nobody; a test that
+# passes only then is named, and wants mending.
+ALONE = || { [ $$? -eq 1 ] && echo "once more, alone:" && \
+	$(BIN)/python -m pytest -m "not models" --last-failed --last-failed-no-failures=none --maxfail=1 --warm=none -rA --show-capture=no; }
+
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-$(if $(BOTH),wide,dev)
-	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)$(LEFT)" $(PARALLEL) --warm=all
-	$(BIN)/python -m pytest -m "measures$(if $(BOTH),, and not wide)" --warm=none $(call MARKED,measures)
+	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)$(LEFT)" $(PARALLEL) --warm=all $(ALONE)
+	$(BIN)/python -m pytest -m "measures$(if $(BOTH),, and not wide)" --warm=none $(call MARKED,measures) $(ALONE)
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-wide
 ifndef BOTH
-	$(BIN)/python -m pytest -m "wide and not measures$(LEFT)" $(PARALLEL) --warm=all $(call MARKED,wide)
-	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures)
+	$(BIN)/python -m pytest -m "wide and not measures$(LEFT)" $(PARALLEL) --warm=all $(call MARKED,wide) $(ALONE)
+	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures) $(ALONE)
 endif
 
 # What to run before every commit: of the files marked `fast`, the tests that neither build nor measure.
