@@ -1,14 +1,15 @@
 """Hold two results against each other: runs, experiments, dumps, or two programs measured now, in turns."""
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy.typing as npt
 
-from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of, read_outputs
+from model_profiling.analysis.accuracy.agreement import Agreement, against_eager, agreement_of, read_outputs
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import layout_caveats
@@ -16,6 +17,7 @@ from model_profiling.analysis.compare.program_changes import program_changes, wi
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
 from model_profiling.analysis.run.operator_origins import ProgramOrigin
+from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
 from model_profiling.analysis.run.selection import ComparisonSide, choose
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -52,6 +54,16 @@ class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
 
 class Comparisons(Records[Compared]):
     """What `compare` found, one entry for each pair of experiments."""
+
+    def __init__(self, found: Iterable[tuple[Compared, ProgramSide, ProgramSide]] = ()) -> None:
+        entries = list(found)
+        super().__init__(compared for compared, _, _ in entries)
+        self._sides = [(before, after) for _, before, after in entries]
+
+    @property
+    def pairs(self) -> list[ProgramPair]:
+        """The same with the operators, graphs and timelines of both sides, as pages show them."""
+        return [ProgramPair(each, *sides) for each, sides in zip(self, self._sides, strict=True)]
 
     @property
     def latency(self) -> Records[Comparison]:
@@ -168,13 +180,17 @@ def measure_pair(
         return Comparisons(_in_turns(asked, scratch, on_progress, table, platform))
 
 
-def _compared(before: ComparisonSide, after: ComparisonSide) -> Compared:
+_Found = tuple[Compared, ProgramSide, ProgramSide]
+
+
+def _compared(before: ComparisonSide, after: ComparisonSide) -> _Found:
     paired = bool(before.session) and before.session == after.session
     names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
     caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
     old, new = before.profiled(), after.profiled()
-    return Compared(
+    accuracy = [side.accuracy for side in (before, after) if side.accuracy is not None]
+    compared = Compared(
         msgspec.structs.replace(latency, caveats=caveats),
         compare_profiles((names[0], *old[:2]), (names[1], *new[:2]), paired),
         before.metrics,
@@ -182,7 +198,13 @@ def _compared(before: ComparisonSide, after: ComparisonSide) -> Compared:
         compare_startups((names[0], before.starts), (names[1], after.starts), paired, latency.contended),
         compare_memory((names[0], before.processes), (names[1], after.processes), paired),
         changes=program_changes(names, old[:2], new[:2], paired, (old[2], new[2])),
+        accuracy=accuracy if len(accuracy) == 2 else [],
     )
+    sides = [
+        ProgramSide(name, *found[:2], side.origin)
+        for name, found, side in zip(names, (old, new), (before, after), strict=True)
+    ]
+    return compared, sides[0], sides[1]
 
 
 def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[ComparisonSide, ComparisonSide]]:
@@ -213,7 +235,7 @@ def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple
 
 def _in_turns(
     asked: Measuring, scratch: Path, on_progress: OnProgress, table: CategoryTable, platform: Platform
-) -> list[Compared]:
+) -> list[_Found]:
     """Measure two sides in turns on one machine: shared machine noise cancels. Language models, by phase."""
     programs, phases = programs_of({"A": Path(asked.before), "B": Path(asked.after)})
     executorch = {name: choice for name, choice in zip("AB", asked.executorch, strict=True) if choice is not None}
@@ -225,14 +247,14 @@ def _in_turns(
         how = (platform, programs, home, asked.threads, on_progress)
         outcomes = list(measure(*how, True, asked.counts, phase, executorch=executorch).values())
         sides = [_side(o, label, phase, caveats, table) for o, label in zip(outcomes, asked.labels, strict=True)]
-        compared = _compared(sides[0], sides[1])
+        compared, before, after = _compared(*sides)
         if asked.of_versions:
             names = (compared.latency.before, compared.latency.after)
             outputs, kernels = _outputs(names, outcomes), _kernels(names, how, phase, executorch)
             runners = [outcome.runner for outcome in outcomes]
             compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
             compared = _with_kernels(compared, kernels)
-        found.append(compared)
+        found.append((compared, before, after))
     return found
 
 
@@ -252,9 +274,11 @@ def _with_kernels(compared: Compared, kernels: KernelComparison) -> Compared:
 def _side(
     outcome: ExperimentOutcome, label: str, phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
 ) -> ComparisonSide:
+    paths = ExportPaths(outcome.program.pte)
     parts = [f"ExecuTorch {label}" if label else outcome.program.stem, phase.label if phase is not None else ""]
+    name = " ".join(filter(None, parts))
     return ComparisonSide(
-        name=" ".join(filter(None, parts)),
+        name=name,
         phase=phase,
         turns=outcome.timed,
         latency_source="untraced executions",
@@ -271,12 +295,17 @@ def _side(
             (outcome.ready.method if outcome.ready else "") or "forward",
             phase.tokens_read if phase is not None else None,
         ),
+        accuracy=against_eager(name, _left(outcome), paths.pte.parent, export_record(paths), phase),
     )
+
+
+def _left(outcome: ExperimentOutcome) -> list[npt.NDArray[Any]]:
+    return read_outputs(outcome.file("_output"), outcome.done.outputs if outcome.done else [])
 
 
 def _outputs(names: tuple[str, str], outcomes: Sequence[ExperimentOutcome]) -> Agreement | None:
     """Return whether two versions computed the same of one program; None unless both left their outputs."""
-    left, right = (read_outputs(o.file("_output"), o.done.outputs if o.done else []) for o in outcomes)
+    left, right = map(_left, outcomes)
     export = export_record(ExportPaths(outcomes[0].program.pte))
     dtype = export.dtype if export is not None else program_dtype(outcomes[0].program.pte).main
     cost = export.dtype_cost if export is not None else None

@@ -54,19 +54,26 @@ def agreements(directory: RunDirectory, manifest: Manifest) -> list[Agreement]:
     outputs = {
         name: outputs_of(directory, manifest, name) for name, r in manifest.experiments.items() if r.status == "ok"
     }
-    found = []
-    cost = manifest.model.export.dtype_cost if manifest.model.export else None
     home, export, dtype = Path(manifest.model.path).parent, manifest.model.export, manifest.model.roughest_dtype
-    for name, arrays in outputs.items():
-        phase = manifest.experiments[name].phase
-        eager = expected_outputs(home, export) if phase is None else expected_logits(home, export, phase)
-        if eager and arrays:
-            ours = arrays if phase is None else last_logits(arrays)
-            found.append(agreement_of(name, ours, "eager", eager, dtype, cost))
+    cost = export.dtype_cost if export else None
+    found = [
+        against_eager(name, arrays, home, export, manifest.experiments[name].phase) for name, arrays in outputs.items()
+    ]
     for before, after in manifest.compare_pairs:
         if outputs.get(before) and outputs.get(after):
             found.append(agreement_of(before, outputs[before], after, outputs[after], dtype, cost))
     return [agreement for agreement in found if agreement is not None]
+
+
+def against_eager(
+    name: str, outputs: list[Array], home: Path, export: ExportRecord | None, phase: Phase | None
+) -> Agreement | None:
+    """Return outputs held against what eager PyTorch computed at export; None where either was not kept."""
+    eager = expected_outputs(home, export) if phase is None else expected_logits(home, export, phase)
+    if export is None or not eager or not outputs:
+        return None
+    ours = outputs if phase is None else last_logits(outputs)
+    return agreement_of(name, ours, "eager", eager, export.dtype, export.dtype_cost)
 
 
 def outputs_of(directory: RunDirectory, manifest: Manifest, name: str) -> list[Array]:

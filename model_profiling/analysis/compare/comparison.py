@@ -105,6 +105,8 @@ class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="k
     runners: list[RunnerRecord] = []
     # What the difference consists of, by module and line.
     changes: ProgramChanges | None = None
+    # The outputs of each side against eager PyTorch's; empty unless both were kept.
+    accuracy: list[Agreement] = []
 
 
 def compare_profiles(

@@ -63,7 +63,7 @@ def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
         before=comparison.before if comparison else "",
         after=comparison.after if comparison else "",
         notes=[
-            *_notes(model, rows, _BARE if bare else _GONE if program is None else _unread(program)),
+            *why_in_order(model, rows, program, bare),
             *of_emulated,
         ],
     )
@@ -75,10 +75,10 @@ def _unread(program: Path) -> str:
     return f"{why}: {_IN_ORDER}" if why else _BRANCHES
 
 
-def _notes(model: ModelGraph | None, rows: list[InstanceTime], without: str) -> list[str]:
-    """Return what could not be told; `without` is why there is no data flow, where there is none."""
+def why_in_order(model: ModelGraph | None, rows: list[InstanceTime], program: Path | None, bare: bool) -> list[str]:
+    """Return what could not be told of the data flow; `bare` means that there is a dump and nothing else."""
     if model is None:
-        return [without]
+        return [_BARE if bare else _GONE if program is None else _unread(program)]
     lost = sum(entry.where != "runtime" and row not in model.steps for row, entry in enumerate(rows))
     return [f"{lost} of {sum(entry.where != 'runtime' for entry in rows)} {_NOT_PLACED}"] if lost else []
 

@@ -1,7 +1,6 @@
 """All that reports show of a run: its data, and what is computed from the whole of it."""
 
 import functools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -18,7 +17,7 @@ from model_profiling.analysis.run.summary import has_times
 from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
 from model_profiling.analysis.sme2.target import DEFAULT
-from model_profiling.analysis.timing.spans import Span, spans, typical_execution
+from model_profiling.analysis.timing.spans import Timeline, typical_timeline
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run.operator_graph import OperatorGraph
@@ -29,14 +28,6 @@ MOST_DETAILED = 24
 
 # Of what SME2 does, as many operators as a summary lists; `forecast` has all of them.
 _MOST_OPERATORS = 20
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """One execution of an experiment, spans in order; `execution` is its number in the dump."""
-
-    execution: int
-    spans: list[Span]
 
 
 class RunView(RunData):
@@ -57,9 +48,7 @@ class RunView(RunData):
     def timelines(self) -> dict[str, Timeline]:
         """One typical execution of each experiment that has times."""
         return {
-            name: Timeline(typical := typical_execution(profile), spans(profile, typical))
-            for name, profile in self.profiles.items()
-            if has_times(self.manifest, name)
+            name: typical_timeline(profile) for name, profile in self.profiles.items() if has_times(self.manifest, name)
         }
 
     @functools.cached_property

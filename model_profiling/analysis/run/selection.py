@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from model_profiling.analysis.accuracy.agreement import Agreement, against_eager, outputs_of
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
 from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
@@ -49,6 +50,8 @@ class ComparisonSide:
     preempted: float = 0.0
     # The program that ran; None: not known.
     origin: ProgramOrigin | None = None
+    # Its outputs against eager PyTorch's; None: either was not kept.
+    accuracy: Agreement | None = None
 
     @property
     def metrics(self) -> ExperimentMetrics:
@@ -119,6 +122,8 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
             f"the times in {run.path} are emulated and cannot be compared", "Compare runs on real hardware."
         )
     record, samples = manifest.experiments[name], run.run_directory.samples(manifest, name)
+    outputs = outputs_of(run.run_directory, manifest, name)
+    home = Path(manifest.model.path).parent
     file = run.run_directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
     return ComparisonSide(
         name=name,
@@ -141,6 +146,7 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
             run.run_directory.analysis_path,
             name,
         ),
+        accuracy=against_eager(name, outputs, home, manifest.model.export, record.phase),
     )
 
 

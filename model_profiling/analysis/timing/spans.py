@@ -36,6 +36,19 @@ def typical_execution(profile: Profile) -> int:
     return int(np.argmin(away))
 
 
+@dataclass(frozen=True)
+class Timeline:
+    """One execution of an experiment, spans in order; `execution` is its number in the dump."""
+
+    execution: int
+    spans: list[Span]
+
+
+def typical_timeline(profile: Profile) -> Timeline:
+    execution = typical_execution(profile)
+    return Timeline(execution, spans(profile, execution))
+
+
 def spans(profile: Profile, execution: int) -> list[Span]:
     """Return all spans of one execution by start, parents first.
 
