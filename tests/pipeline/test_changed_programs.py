@@ -24,7 +24,7 @@ class Block(nn.Module):
         self.conv, self.back = nn.Conv2d(8, width, 3, padding=1), nn.Conv2d(width, 8, 1)
 
     def forward(self, x):
-        y = torch.relu(self.conv(x))
+        y = torch.nn.functional.hardswish(self.conv(x))
         return x + self.back(y)
 
 
@@ -86,7 +86,7 @@ def different(found: ProgramChanges) -> dict[str, PartChange]:
 def test_the_edited_lines_differ_and_no_others(program: Callable[..., Path]) -> None:
     found = changes(program("net"), program("edited"))
     parts = different(found)
-    assert set(parts) == {"blocks.1.conv", "blocks.1.back", ""}, found.parts
+    assert set(parts) == {"blocks.1", "blocks.1.conv", "blocks.1.back", ""}, found.parts
     assert [aspect.what for aspect in parts["blocks.1.conv"].aspects] == ["shape"]
     assert parts[""].code == "return torch.erf(x)"
     assert "delegation" in [aspect.what for aspect in parts[""].aspects]
@@ -110,6 +110,17 @@ def test_quantized_lines_are_the_same_lines_in_another_dtype(toy: Callable[[str]
         (dtype,) = [aspect for aspect in part.aspects if aspect.what == "dtype"]
         assert dtype.before == "F32" and dtype.after.startswith("Q")
     assert not [part for part in found.parts if part.matched == "only before"]
+
+
+def test_what_quantization_inserts_and_looks_up_stands_at_the_line_and_module_it_is_for(
+    program: Callable[..., Path],
+) -> None:
+    found = changes(program("net"), program("net", "--dtype", "int8"))
+    assert {part.matched for part in found.parts} <= {"line", "module", "runtime"}, found.parts
+    activations = [part for part in found.parts if part.module in ("blocks.0", "blocks.1") and "hardswish" in part.code]
+    assert len(activations) == 2
+    for part in activations:
+        assert ("operators", "HardSwish", "Invalid Unary Op") in [(a.what, a.before, a.after) for a in part.aspects]
 
 
 def test_a_program_without_its_etrecord_is_matched_by_kind_and_shape(

@@ -100,9 +100,10 @@ def _layout(entry: InstanceTime) -> str:
 
 def _shapes(side: Sequence[InstanceTime], same: bool) -> str:
     """Return the products of matrices; of what multiplies none, and has the same operators, how many values it has."""
-    works = [entry.work for entry in side if entry.work is not None]
+    computing = [entry for entry in side if entry.category != "Data Movement"] or side
+    works = [entry.work for entry in computing if entry.work is not None]
     shown = list(dict.fromkeys(work.size for work in works if work.product is not None))
-    if not shown and same and len(works) == len(side):
+    if not shown and same and len(works) == len(computing):
         return counted(round(sum(work.elements for work in works)), "value")
     more = f" and {len(shown) - _MOST_SHAPES} more" if len(shown) > _MOST_SHAPES else ""
     return ", ".join(shown[:_MOST_SHAPES]) + more

@@ -48,6 +48,13 @@ _NAMES = {
     "Square Root": ("SquareRoot",),
     "TanH": ("Tanh",),
 }
+# Functions of one value. What has no kernel in its dtype, as most have none in int8, is looked up in a table, and has
+# no name when it runs.
+_LOOKED_UP = "Invalid Unary Op"
+_UNARY = {
+    *("Abs", "Ceiling", "Clamp", "Cosine", "ELU", "Exp", "Floor", "GELU", "HardSwish", "LeakyReLU", "Log", "Negate"),
+    *("Reciprocal Square Root", "Sigmoid", "Sine", "Square", "Square Root", "TanH", _LOOKED_UP),
+}
 _FAMILIES = {
     **dict.fromkeys(_MATRIX_NODES, "matrix"),
     **_KINDS,
@@ -105,23 +112,40 @@ def _between(
     places = [place_of[sure[position].index] for position in positions if position in sure]
     if not places or places != sorted(places):
         return {}
-    gaps: dict[tuple[int, str], tuple[list[int], list[XnnpackNode]]] = {}
+    ran: dict[int, list[int]] = {}
     gap = 0
     for position in positions:
         gap += position in sure
         if position not in sure:
-            gaps.setdefault((gap, families[position]), ([], []))[0].append(position)
+            ran.setdefault(gap, []).append(position)
+    nodes: dict[int, list[XnnpackNode]] = {}
     taken, gap = set(places), 0
     for place, node in enumerate(every):
         gap += place in taken
-        if place not in taken and (gap, _FAMILIES.get(node.op, "")) in gaps:
-            gaps[gap, _FAMILIES[node.op]][1].append(node)
-    return {
-        position: node
-        for some, nodes in gaps.values()
-        if len(some) == len(nodes)
-        for position, node in zip(some, nodes, strict=True)
-    }
+        if place not in taken:
+            nodes.setdefault(gap, []).append(node)
+    found: dict[int, XnnpackNode] = {}
+    for gap, some in ran.items():
+        found |= _alike({position: families[position] for position in some}, nodes.get(gap, []))
+    return found
+
+
+def _alike(families: Mapping[int, str], nodes: Sequence[XnnpackNode]) -> dict[int, XnnpackNode]:
+    """Return operators with the nodes of their family, if they are as many; what was looked up, with any function of
+    one value."""
+    found: dict[int, XnnpackNode] = {}
+    for family in dict.fromkeys(families.values()):
+        mine = [position for position, own in families.items() if own == family]
+        theirs = [node for node in nodes if _FAMILIES.get(node.op) == family]
+        found |= dict(zip(mine, theirs, strict=True)) if len(mine) == len(theirs) else {}
+    mine = [position for position, own in families.items() if own in _UNARY]
+    theirs = [node for node in nodes if _FAMILIES.get(node.op) in _UNARY]
+    if len(theirs) > len(mine):
+        # Most clamps are a part of the operator before them.
+        theirs = [node for node in theirs if node.op != "Clamp"]
+    pairs = list(zip(mine, theirs, strict=False))
+    fits = all(families[position] in (_LOOKED_UP, _FAMILIES[node.op]) for position, node in pairs)
+    return found | dict(pairs) if len(mine) == len(theirs) and fits else found
 
 
 def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) -> list[XnnpackNode]:
@@ -173,4 +197,4 @@ def _family(operator: Operator) -> str:
     if operator.category in ("CONV", "GEMM"):
         return "matrix"
     name = operator.operator.partition(" (")[0]
-    return name if name in _NAMES else ""
+    return name if name in _NAMES or name == _LOOKED_UP else ""

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from model_profiling.analysis.graph.alignment import aligned_nodes
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.analysis.timing.profile import Instance
@@ -15,6 +17,7 @@ from model_profiling.upstream.etrecord_contents import ETRECORD
 from model_profiling.upstream.reliance import why_not
 
 UNLINKED = "operators are not linked to PyTorch lines"
+_QUANTIZING = "quantized_decomposed."
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Sources:
                 line = _node_line(self.record.nodes(nodes[row].debug_handle, method))
             if line is not None:
                 found[row] = line
-        return found
+        return _in_modules(found)
 
     def of_steps(self, flow: DataFlow, method: str = "forward") -> dict[int, SourceLine]:
         """Return the line of each step of the program itself; those that passes put in have none."""
@@ -59,7 +62,22 @@ class Sources:
                 line = _node_line(self.record.nodes(step.node.debug_handle, method)) if step.node.debug_handle else None
             if line is not None:
                 found[position] = line
-        return found
+        return _in_modules(found)
+
+
+def _in_modules(lines: dict[int, SourceLine]) -> dict[int, SourceLine]:
+    """Return the same with the conversions that quantization inserted in the module of what they were inserted for, the
+    next operator of their line: PyTorch gives them the line and no module."""
+    found, following = dict(lines), dict[tuple[str, int], str]()
+    for order in (reversed(lines), lines):
+        following.clear()
+        for place in order:
+            line = found[place]
+            if line.module:
+                following[line.file, line.line] = line.module
+            elif line.op.startswith(_QUANTIZING) and (module := following.get((line.file, line.line))):
+                found[place] = msgspec.structs.replace(line, module=module)
+    return found
 
 
 def read_sources(model: Path) -> Sources:

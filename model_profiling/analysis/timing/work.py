@@ -47,11 +47,12 @@ class Work(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> str:
-        """`16 KiB`, or `8 x 64 by 64 x 32` of a matrix product."""
+        """`16 KiB`, or `8 x 64 by 64 x 32` of a matrix product; of several, `4 of 8 x 64 by 64 x 32`."""
         product = self.product
         if product is None:
             return f"{self.bytes / 1024:.0f} KiB"
-        return f"{product.m} x {product.k} by {product.k} x {product.n}"
+        several = f"{product.count} of " if product.count > 1 else ""
+        return f"{several}{product.m} x {product.k} by {product.k} x {product.n}"
 
     @property
     def elements(self) -> float:
