@@ -12,7 +12,8 @@ if TYPE_CHECKING:
     from model_profiling.analysis.compare.aspects import Aspect
     from model_profiling.analysis.compare.program_changes import ModuleChange, PartChange, ProgramChanges
 
-_MOST_CODE = 48
+# So much of a line of code is shown: beside its place, in a row that is no longer than this.
+_MOST_CODE, _LEAST_CODE, _MOST_NAME = 48, 12, 74
 _MOST_OPERATORS = 3
 _BEFORE_AND_AFTER = {"dtype": "dtype", "kernels": "kernel", "layout": "layout", "shape": "size"}
 
@@ -40,9 +41,10 @@ def part_name(part: PartChange) -> str:
     """Return a part by its module, line and code; by its operators where it has none of these."""
     if part.matched == "runtime":
         return "ExecuTorch runtime"
-    code = part.code if len(part.code) <= _MOST_CODE else f"{part.code[: _MOST_CODE - 3]}..."
-    place = " ".join(filter(None, [part.module, part.source_line, code]))
-    return place or ", ".join(part.operators[:_MOST_OPERATORS])
+    place = " ".join(filter(None, [part.module, part.source_line]))
+    room = min(_MOST_CODE, _MOST_NAME - len(place))
+    code = part.code if len(part.code) <= room else f"{part.code[: room - 3]}..." if room >= _LEAST_CODE else ""
+    return " ".join(filter(None, [place, code])) or ", ".join(part.operators[:_MOST_OPERATORS])
 
 
 def aspect_text(aspect: Aspect) -> str:
