@@ -86,7 +86,7 @@ def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
         rows.append(_rest(counted(len(smaller), "smaller change"), smaller))
     if others := [part for part in rest if not part.told]:
         name = counted(len(others), "other part")
-        rows.append(_rest(name if changes.low_ms is None else f"{name}, each ~", others))
+        rows.append(_rest(name if changes.low_ms is None else f"{name}, {'each ~' if len(others) > 1 else '~'}", others))
     rows.append(DifferenceRow("all of it", changes.before_ms, changes.after_ms, f"{changes.difference_ms:+.3f} ms"))
     return rows
 
