@@ -85,8 +85,8 @@ def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
     if smaller := [part for part in rest if part.told]:
         rows.append(_rest(counted(len(smaller), "smaller change"), smaller))
     if others := [part for part in rest if not part.told]:
-        name = counted(len(others), "other part")
-        rows.append(_rest(name if changes.low_ms is None else f"{name}, {'each ~' if len(others) > 1 else '~'}", others))
+        unsure = "" if changes.low_ms is None else ", each ~" if len(others) > 1 else ", ~"
+        rows.append(_rest(f"{counted(len(others), 'other part')}{unsure}", others))
     rows.append(DifferenceRow("all of it", changes.before_ms, changes.after_ms, f"{changes.difference_ms:+.3f} ms"))
     return rows
 
