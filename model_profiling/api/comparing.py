@@ -21,7 +21,7 @@ from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assi
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import Comparison, preempted_traces
 from model_profiling.analysis.timing.latency import compare as compare_latency
-from model_profiling.api.records import Records
+from model_profiling.api.records import Changes, Records
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress
@@ -57,6 +57,11 @@ class Comparisons(Records[Compared]):
     def latency(self) -> Records[Comparison]:
         """The latency of each pair, as a table."""
         return Records(each.latency for each in self)
+
+    @property
+    def changes(self) -> Changes:
+        """What the difference of each pair consists of, by line and module; `changes.told` is what can be told."""
+        return Changes(each.changes for each in self if each.changes is not None)
 
     def __repr__(self) -> str:
         return f"<{'; '.join(each.sentence for each in self)}>"
