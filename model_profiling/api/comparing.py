@@ -15,11 +15,11 @@ from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
-from model_profiling.analysis.run.operator_origins import ProgramOrigin
+from model_profiling.analysis.run.measured_side import measured_side
 from model_profiling.analysis.run.selection import ComparisonSide, choose
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
-from model_profiling.analysis.timing.latency import Comparison, preempted_traces
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.latency import compare as compare_latency
 from model_profiling.api.records import Changes, Records
 from model_profiling.base import files
@@ -229,11 +229,15 @@ def _in_turns(
         home = scratch / (phase.in_names if phase is not None else "whole")
         how = (platform, programs, home, asked.threads, on_progress)
         outcomes = list(measure(*how, True, asked.counts, phase, executorch=executorch).values())
-        sides = [_side(o, label, phase, caveats, table) for o, label in zip(outcomes, asked.labels, strict=True)]
+        titles = [
+            f"ExecuTorch {label}" if label else o.program.stem for o, label in zip(outcomes, asked.labels, strict=True)
+        ]
+        names = [f"{title} {phase.label}" if phase is not None else title for title in titles]
+        sides = [measured_side(o, name, phase, caveats, table) for o, name in zip(outcomes, names, strict=True)]
         compared = _compared(sides[0], sides[1])
         if asked.of_versions:
-            names = (compared.latency.before, compared.latency.after)
-            outputs, kernels = _outputs(names, outcomes), _kernels(names, how, phase, executorch)
+            pair = (compared.latency.before, compared.latency.after)
+            outputs, kernels = _outputs(pair, outcomes), _kernels(pair, how, phase, executorch)
             runners = [outcome.runner for outcome in outcomes]
             compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
             compared = _with_kernels(compared, kernels)
@@ -252,31 +256,6 @@ def _with_kernels(compared: Compared, kernels: KernelComparison) -> Compared:
     if compared.changes is None or not rows:
         return compared
     return msgspec.structs.replace(compared, changes=with_kernels(compared.changes, rows))
-
-
-def _side(
-    outcome: ExperimentOutcome, label: str, phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
-) -> ComparisonSide:
-    parts = [f"ExecuTorch {label}" if label else outcome.program.stem, phase.label if phase is not None else ""]
-    return ComparisonSide(
-        name=" ".join(filter(None, parts)),
-        phase=phase,
-        turns=outcome.timed,
-        latency_source="untraced executions",
-        etdump=outcome.file(".etdump"),
-        session="now",
-        traced_launches=outcome.samples.traced_launches,
-        table=table,
-        caveats=caveats,
-        starts=tuple(outcome.starts),
-        processes=tuple(outcome.processes),
-        preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
-        origin=ProgramOrigin(
-            outcome.program.pte,
-            (outcome.ready.method if outcome.ready else "") or "forward",
-            phase.tokens_read if phase is not None else None,
-        ),
-    )
 
 
 def _outputs(names: tuple[str, str], outcomes: Sequence[ExperimentOutcome]) -> Agreement | None:

@@ -84,5 +84,19 @@ def as_text(result: "SweepResult", home: Path, page: bool = True) -> str:
             )
         if not cell.results:
             rows.append((cell.name, cell.state, "-", "-", "-", "-"))
-    lines = [f"{result.name}: {result.status}", "", *table(rows, words=1, left={5})]
+    lines = [f"{result.name}: {result.status}", "", *table(rows, words=1, left={5}), *_changed(result)]
     return "\n".join([*lines, "", ""]) + ending(home / PAGE if page else None, ["history", "list", "--root", home])
+
+
+def _changed(result: "SweepResult") -> list[str]:
+    """Return of each cell that is better or worse the lines that changed most."""
+    from model_profiling.report.change_words import largest_sentence
+    from model_profiling.report.terminal.style import wrapped
+
+    found = []
+    for cell in result.cells:
+        for each in cell.results:
+            said = largest_sentence(each.against.changes) if each.against is not None and each.against.changes else ""
+            if said and each.against is not None:
+                found.append(f"  {wrapped(f'{cell.name} {each.phase}'.strip() + f', {each.against.verdict}: {said}')}")
+    return ["", *found] if found else []

@@ -82,8 +82,9 @@ def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
     if smaller := [part for part in rest if part.told]:
         rows.append(_rest(counted(len(smaller), "smaller change"), smaller)._replace(parts=smaller))
     if others := [part for part in rest if not part.told]:
-        name = counted(len(others), "other part")
-        rows.append(_rest(name if changes.low_ms is None else f"{name}, each ~", others)._replace(parts=others))
+        name = counted(sum(part.parts for part in others), "other part")
+        known = changes.low_ms is not None and all(part.parts == 1 for part in others)
+        rows.append(_rest(f"{name}, each ~" if known else name, others)._replace(parts=others))
     rows.append(DifferenceRow("all of it", changes.before_ms, changes.after_ms, f"{changes.difference_ms:+.3f} ms"))
     return rows
 
@@ -119,7 +120,7 @@ def _rest(name: str, those: Sequence[PartChange] | Sequence[ModuleChange]) -> Di
 
 def unchanged_sentence(changes: ProgramChanges) -> str:
     """Return the one line for two programs of which no part differs but in time, by no more than noise."""
-    count = counted(len(changes.parts), "part")
+    count = counted(sum(part.parts for part in changes.parts), "part")
     whole = f"{numbers.ms(changes.before_ms)} before, {numbers.ms(changes.after_ms)} now, traced"
     if changes.low_ms is None:
         return f"the same operators in all of the {count}; how their times changed is not known ({whole})"

@@ -12,6 +12,7 @@ import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import compare
@@ -45,6 +46,7 @@ from model_profiling.tune.deciding import (
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
 from model_profiling.tune.tune_result import TriedVariant, TuneResult, promising, sqnr_of, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
+from model_profiling.tune.winner_changes import winner_changes
 from model_profiling.tune.worst_layers import best_of_both, variants_of
 
 RESULT = "tune.json"
@@ -319,9 +321,22 @@ class Tuner:
             steps=list(steps),
             as_fast=list(as_fast),
             min_sqnr_db=self._request.min_sqnr_db,
+            changes=self._changes(base.name, winner) if winner else None,
         )
         files.write_json(self._home / RESULT, result)
         return result
+
+    def _changes(self, base: str, winner: str) -> ProgramChanges | None:
+        """Trace the baseline and the winner; of a language model, whose phases differ, nothing is said."""
+        made = {name: self._made[name] for name in (base, winner)}
+        if any(each.record.sequence is not None for each in made.values()):
+            return None
+        programs = {name: _program(each) for name, each in made.items()}
+        threads, counts = self._request.threads, self._request.counts
+        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
+        key = round_key(programs, maker, threads, counts)
+        how = (threads, counts, self._report)
+        return winner_changes(self._platform, programs, self._home, key, how, self._request.force)
 
 
 def round_key(programs: dict[str, MeasuredProgram], maker: Maker, threads: int, counts: Counts) -> str:
