@@ -254,10 +254,8 @@ class Tuner:
     def _round_turns(self, number: int, names: list[str]) -> RoundTurns:
         """Return the round's measurements: those on disk if they are of exactly these programs, else new ones."""
         path = self._home / f"round-{number}.json"
-        programs = {name: _program(self._made[name]) for name in names}
+        programs, maker, key = self._identified(names)
         threads, counts = self._request.threads, self._request.counts
-        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
-        key = round_key(programs, maker, threads, counts)
         if not self._request.force and (known := earlier(path, RoundTurns, key, maker)) is not None:
             return known
         outcomes = measure(self._platform, programs, self._home / "measured", threads, self._report, counts=counts)
@@ -328,15 +326,17 @@ class Tuner:
 
     def _changes(self, base: str, winner: str) -> ProgramChanges | None:
         """Trace the baseline and the winner; of a language model, whose phases differ, nothing is said."""
-        made = {name: self._made[name] for name in (base, winner)}
-        if any(each.record.sequence is not None for each in made.values()):
+        if self._made[base].record.sequence is not None:
             return None
-        programs = {name: _program(each) for name, each in made.items()}
-        threads, counts = self._request.threads, self._request.counts
-        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
-        key = round_key(programs, maker, threads, counts)
-        how = (threads, counts, self._report)
+        programs, _, key = self._identified([base, winner])
+        how = (self._request.threads, self._request.counts, self._report)
         return winner_changes(self._platform, programs, self._home, key, how, self._request.force)
+
+    def _identified(self, names: Sequence[str]) -> tuple[dict[str, MeasuredProgram], Maker, str]:
+        """Return programs as they are measured, what measures them, and the hash of all that decides the result."""
+        programs = {name: _program(self._made[name]) for name in names}
+        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
+        return programs, maker, round_key(programs, maker, self._request.threads, self._request.counts)
 
 
 def round_key(programs: dict[str, MeasuredProgram], maker: Maker, threads: int, counts: Counts) -> str:

@@ -24,10 +24,13 @@ def section(run: RunView) -> Section | None:
             blocks.append(Paragraph(f"{said[0].upper()}{said[1:]}."))
         else:
             linked = any(part.module or part.source_line for part in found.parts)
-            columns = ("line" if linked else "operator", before, after, "difference (95 % interval)", "what changed")
+            times = (before, after, "difference (95 % interval)")
+            # The same program with and without a feature may differ in nothing but time.
+            what = ["what changed"] if any(part.aspects for part in found.different) else []
+            columns = ("line" if linked else "operator", *times, *what)
             blocks.append(_table(columns, change_words.difference_rows(found, _MOST_PARTS)))
             if modules := change_words.module_rows(found, _MOST_MODULES):
-                blocks.append(_table(("module", *columns[1:-1]), modules))
+                blocks.append(_table(("module", *times), modules))
         blocks += [Paragraph(f"{run.labelled(note[0].upper() + note[1:])}.") for note in found.notes]
     if not blocks:
         return None
