@@ -62,8 +62,8 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     as_fast: list[str] = []
     # The accuracy that was asked for, if it was.
     min_sqnr_db: float | None = None
-    # What the winner does in another time than the baseline, by line: the largest changes. None without a winner, of
-    # language models, and where the tracer failed.
+    # What the winner does in another time than the baseline, by line: the largest changes, of a language model those of
+    # decode. None without a winner, and where it could not be traced.
     changes: ProgramChanges | None = None
 
     @property

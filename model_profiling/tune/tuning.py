@@ -325,12 +325,11 @@ class Tuner:
         return result
 
     def _changes(self, base: str, winner: str) -> ProgramChanges | None:
-        """Trace the baseline and the winner; of a language model, whose phases differ, nothing is said."""
-        if self._made[base].record.sequence is not None:
-            return None
-        programs, _, key = self._identified([base, winner])
+        """Trace the baseline and the winner, in turns."""
+        *_, key = self._identified([base, winner])
+        models = {name: self._made[name].paths.pte for name in (base, winner)}
         how = (self._request.threads, self._request.counts, self._report)
-        return winner_changes(self._platform, programs, self._home, key, how, self._request.force)
+        return winner_changes(self._platform, models, self._home, key, how, self._request.force)
 
     def _identified(self, names: Sequence[str]) -> tuple[dict[str, MeasuredProgram], Maker, str]:
         """Return programs as they are measured, what measures them, and the hash of all that decides the result."""

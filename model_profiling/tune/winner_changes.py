@@ -1,6 +1,7 @@
 """What the best program does in another time than the baseline, line by line: both are traced in turns, at the end."""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -12,9 +13,8 @@ from model_profiling.analysis.run.selection import changes_between
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnProgress, say_note
-from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.schedule import Counts
-from model_profiling.pipeline.side_by_side import measure
+from model_profiling.pipeline.side_by_side import measure, programs_of
 from model_profiling.platforms.base import Platform
 
 _FILE = "changes.json"
@@ -29,22 +29,24 @@ class _KeptChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 def winner_changes(
     platform: Platform,
-    programs: dict[str, MeasuredProgram],
+    models: Mapping[str, Path],
     home: Path,
     key: str,
     how: tuple[int, Counts, OnProgress],
     force: bool,
 ) -> ProgramChanges | None:
-    """Return the largest changes from the first of two programs to the second; as they were found before, if `key` is
-    that of then. None where they cannot be traced: what was measured stands without it."""
+    """Return the largest changes from the first of two programs to the second, of language models in the last phase; as
+    they were found before, if `key` is that of then. None where they cannot be traced: the result stands without."""
     path = home / _FILE
     with contextlib.suppress(KitError):
         if not force and (known := files.read_json(path, _KeptChanges, "changes")).key == key:
             return known.changes
     threads, counts, report = how
     try:
-        traced = measure(platform, programs, home / "traced", threads, report, counts=counts, timed=False)
-        sides = [measured_side(outcome, name) for name, outcome in traced.items()]
+        programs, phases = programs_of(models)
+        phase = phases[-1] if phases else None
+        traced = measure(platform, programs, home / "traced", threads, report, counts=counts, phase=phase, timed=False)
+        sides = [measured_side(outcome, name, phase) for name, outcome in traced.items()]
         found = largest(changes_between(sides[0], sides[1]))
     except KitError as error:
         say_note(f"what changed is not known: {error.message}")
