@@ -11,9 +11,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from model_profiling.analysis.compare.comparison import compare_profiles
+import numpy as np
+
+import sme2_kit
+from model_profiling.analysis.compare.program_changes import program_changes
 from model_profiling.analysis.run.dumps import analyse_dumps
-from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.validation import problems
 from model_profiling.analysis.timing.categories import load_table
@@ -26,6 +28,7 @@ from model_profiling.store.runs import list_runs, resolve
 from sme2_kit import Run
 from tests.helpers.bulk_dump import delegate, write_dump
 from tests.helpers.history_forge import Forge
+from tests.helpers.program_forge import CONV, FC, Op, network, side
 from tests.helpers.run_forge import forge_run
 from tests.helpers.sketching import Sketcher
 
@@ -61,12 +64,7 @@ def analyse_work(dump: Path) -> Work:
 def compare_work(dump: Path) -> Work:
     """Measure `compare` of a dump with itself, as the command does it."""
 
-    def work() -> object:
-        sides = [next(iter(choose(str(dump), profiled=True).values())) for _ in range(2)]
-        latency = compare(("A", sides[0].turns), ("B", sides[1].turns), paired=False)
-        return latency, compare_profiles(("A", *sides[0].profiled()[:2]), ("B", *sides[1].profiled()[:2]), paired=False)
-
-    return work
+    return lambda: sme2_kit.compare(dump, dump)
 
 
 def _executions(size: int, folder: Path) -> Work:
@@ -92,6 +90,22 @@ def _methods(size: int, folder: Path) -> Work:
 def _delegates(size: int, folder: Path) -> Work:
     write_dump(folder / "d.etdump", [[delegate(1, instruction=call) for call in range(size)]], 5)
     return compare_work(folder / "d.etdump")
+
+
+def _lines(size: int, folder: Path) -> Work:
+    """Measure what changed between two programs with source lines: of every twenty lines one is gone, one is edited."""
+    program = network(size // 3)
+    edited = [op._replace(code=f"{op.code}  # edited") if n % 20 == 3 else op for n, op in enumerate(program) if n % 20]
+    generator = np.random.default_rng(0)
+    sides = side(program, generator), side(edited, generator)
+    return lambda: program_changes(("A", "B"), *sides, paired=True)
+
+
+def _strangers(size: int, folder: Path) -> Work:
+    """Measure what changed between two programs without source lines that have no operator in common."""
+    generator = np.random.default_rng(0)
+    sides = [side([Op(name, rows=n + 1) for n in range(size)], generator) for name in (CONV, FC)]
+    return lambda: program_changes(("A", "B"), sides[0], sides[1], paired=True)
 
 
 def _experiments(size: int, folder: Path) -> Work:
@@ -144,6 +158,8 @@ STUDIES = (
     GrowthStudy("distinct names", 1000, _names),
     GrowthStudy("methods", 400, _methods),
     GrowthStudy("delegate calls", 1000, _delegates),
+    GrowthStudy("lines of two programs", 600, _lines),
+    GrowthStudy("operators of two strangers", 200, _strangers),
     GrowthStudy("experiments", 2, _experiments),
     GrowthStudy("experiments of a report", 8, _reported),
     GrowthStudy("runs of a combined report", 50, _combined),

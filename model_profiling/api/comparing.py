@@ -7,23 +7,22 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy.typing as npt
 
-from model_profiling.analysis.accuracy.agreement import Agreement, against_eager, agreement_of, read_outputs
+from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
-from model_profiling.analysis.run.operator_origins import ProgramOrigin
+from model_profiling.analysis.run.measured_side import left_outputs, measured_side
 from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
 from model_profiling.analysis.run.selection import ComparisonSide, choose
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
-from model_profiling.analysis.timing.latency import Comparison, preempted_traces
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.latency import compare as compare_latency
-from model_profiling.api.records import Records
+from model_profiling.api.records import Changes, Records
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress
@@ -69,6 +68,11 @@ class Comparisons(Records[Compared]):
     def latency(self) -> Records[Comparison]:
         """The latency of each pair, as a table."""
         return Records(each.latency for each in self)
+
+    @property
+    def changes(self) -> Changes:
+        """What the difference of each pair consists of, by line and module; `changes.told` is what can be told."""
+        return Changes(each.changes for each in self if each.changes is not None)
 
     def __repr__(self) -> str:
         return f"<{'; '.join(each.sentence for each in self)}>"
@@ -246,11 +250,15 @@ def _in_turns(
         home = scratch / (phase.in_names if phase is not None else "whole")
         how = (platform, programs, home, asked.threads, on_progress)
         outcomes = list(measure(*how, True, asked.counts, phase, executorch=executorch).values())
-        sides = [_side(o, label, phase, caveats, table) for o, label in zip(outcomes, asked.labels, strict=True)]
+        titles = [
+            f"ExecuTorch {label}" if label else o.program.stem for o, label in zip(outcomes, asked.labels, strict=True)
+        ]
+        names = [f"{title} {phase.label}" if phase is not None else title for title in titles]
+        sides = [measured_side(o, name, phase, caveats, table) for o, name in zip(outcomes, names, strict=True)]
         compared, before, after = _compared(*sides)
         if asked.of_versions:
-            names = (compared.latency.before, compared.latency.after)
-            outputs, kernels = _outputs(names, outcomes), _kernels(names, how, phase, executorch)
+            pair = (compared.latency.before, compared.latency.after)
+            outputs, kernels = _outputs(pair, outcomes), _kernels(pair, how, phase, executorch)
             runners = [outcome.runner for outcome in outcomes]
             compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
             compared = _with_kernels(compared, kernels)
@@ -271,41 +279,9 @@ def _with_kernels(compared: Compared, kernels: KernelComparison) -> Compared:
     return msgspec.structs.replace(compared, changes=with_kernels(compared.changes, rows))
 
 
-def _side(
-    outcome: ExperimentOutcome, label: str, phase: Phase | None, caveats: tuple[str, ...], table: CategoryTable
-) -> ComparisonSide:
-    paths = ExportPaths(outcome.program.pte)
-    parts = [f"ExecuTorch {label}" if label else outcome.program.stem, phase.label if phase is not None else ""]
-    name = " ".join(filter(None, parts))
-    return ComparisonSide(
-        name=name,
-        phase=phase,
-        turns=outcome.timed,
-        latency_source="untraced executions",
-        etdump=outcome.file(".etdump"),
-        session="now",
-        traced_launches=outcome.samples.traced_launches,
-        table=table,
-        caveats=caveats,
-        starts=tuple(outcome.starts),
-        processes=tuple(outcome.processes),
-        preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
-        origin=ProgramOrigin(
-            outcome.program.pte,
-            (outcome.ready.method if outcome.ready else "") or "forward",
-            phase.tokens_read if phase is not None else None,
-        ),
-        accuracy=against_eager(name, _left(outcome), paths.pte.parent, export_record(paths), phase),
-    )
-
-
-def _left(outcome: ExperimentOutcome) -> list[npt.NDArray[Any]]:
-    return read_outputs(outcome.file("_output"), outcome.done.outputs if outcome.done else [])
-
-
 def _outputs(names: tuple[str, str], outcomes: Sequence[ExperimentOutcome]) -> Agreement | None:
     """Return whether two versions computed the same of one program; None unless both left their outputs."""
-    left, right = map(_left, outcomes)
+    left, right = map(left_outputs, outcomes)
     export = export_record(ExportPaths(outcomes[0].program.pte))
     dtype = export.dtype if export is not None else program_dtype(outcomes[0].program.pte).main
     cost = export.dtype_cost if export is not None else None

@@ -14,6 +14,7 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api.records import (
     AdviceRow,
     CategoryRow,
+    Changes,
     KernelRow,
     LatencyRow,
     MemoryRow,
@@ -115,6 +116,11 @@ class Run(RunView):
         """The pairs of experiments that were to be compared, each with ratio, interval and verdict."""
         metrics = self.summary.metrics
         return Records(metrics.comparisons if metrics is not None and self.measured else [])
+
+    @functools.cached_property
+    def changes(self) -> Changes:
+        """What the difference of each compared pair consists of, by line and module; adds up to the whole."""
+        return Changes(super().changes)
 
     @functools.cached_property
     def speedup(self) -> RunSpeedup:

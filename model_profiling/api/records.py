@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar, overload
 
 import msgspec
 
+from model_profiling.analysis.compare.program_changes import ModuleChange, PartChange, ProgramChanges
 from model_profiling.analysis.process.scaling import ThreadPoint
 from model_profiling.base.errors import SetupError
 from model_profiling.base.visible import visible
@@ -288,6 +289,25 @@ class Records(Sequence[T], Generic[T]):
         table = html_table(columns, [[_cell(row.get(name)) for name in columns] for row in rows[:_MOST_ROWS]])
         rest = len(rows) - _MOST_ROWS
         return table + (f"<p>and {rest} more rows</p>" if rest > 0 else "")
+
+
+class Changes(Records[ProgramChanges]):
+    """What the difference of each compared pair consists of; `parts`, `modules` and `told` are those of all pairs."""
+
+    @property
+    def parts(self) -> Records[PartChange]:
+        """Every line or operator, the largest difference of a pair first; those of a pair add up to its whole."""
+        return Records(part for each in self for part in each.parts)
+
+    @property
+    def modules(self) -> Records[ModuleChange]:
+        """The same by module."""
+        return Records(module for each in self for module in each.modules)
+
+    @property
+    def told(self) -> Records[PartChange]:
+        """Parts whose difference can be told from noise."""
+        return Records(part for each in self for part in each.told)
 
 
 def escaped(text: str) -> str:

@@ -16,7 +16,7 @@ from model_profiling.cli.progress import progress
 if TYPE_CHECKING:
     from model_profiling.fleet.history.retention import Removable
     from model_profiling.fleet.history.run_history import RunHistory
-    from model_profiling.fleet.history.trends import Series
+    from model_profiling.fleet.history.trends import ProgramComparison, Series
 
 HELP = "runs over time: list, trends with steps, regressions that comparing confirms, top operators, SME2 coverage"
 _SPELLED = {"start": "--from", "end": "--to", "model": "MODEL|DIR"}
@@ -181,6 +181,8 @@ def _regressions(args: argparse.Namespace) -> None:
         tell(f"no steps in {len(series)} series of {models}\n")
     for entry in found:
         tell(f"{entry.series} on {entry.device}, {entry.step.created[:16]}\n  {entry.step.sentence}\n")
+        if entry.step.state == "confirmed" and entry.step.comparison is not None:
+            _show_changes(entry.step.comparison)
     if any(entry.step.state == "candidate" for entry in found):
         tell("\nA candidate is no regression: --confirm compares its programs side by side.\n")
 
@@ -236,6 +238,16 @@ def _bisect(args: argparse.Namespace) -> None:
     for record in found.comparisons:
         sides = [next(p for p in points if p.sha256 == sha256).label for sha256 in (record.before, record.after)]
         tell(f"  {sides[0]} against {sides[1]}: {bisection.format_change(record)}, {record.latency.verdict}\n")
+    if found.after_sha256:
+        _show_changes(found.comparisons[-1])
+
+
+def _show_changes(record: "ProgramComparison") -> None:
+    """Print which lines of the later program take another time; an earlier kit did not trace it."""
+    from model_profiling.report.terminal import changes_text
+
+    if record.changes is not None:
+        changes_text.show_changes(record.changes, most=3)
 
 
 def _place(series: "Series", reference: str, first: bool) -> int:

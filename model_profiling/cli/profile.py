@@ -172,6 +172,7 @@ def _show(
         run_text.show_run(run)
     if tuned is not None:
         tell("\n" + tune_command.as_text(tuned))
+        tune_command.show_changes(tuned)
     *_, page = (path for path in written if path.suffix in (".md", ".html"))
     tell(ending(page, following))
 

@@ -63,6 +63,7 @@ def run(args: argparse.Namespace) -> int:
         say_json(result)
     else:
         tell(as_text(result))
+        show_changes(result)
         if any(entry.pareto is not None for entry in result.tried):
             from model_profiling.tune.pareto_picture import write_picture
 
@@ -98,6 +99,14 @@ def tuned(
         **more,
         **{row.name: given[row.name] for row in options_of("tune") if row.name in given},
     )
+
+
+def show_changes(result: "TuneResult") -> None:
+    """Print which lines of the winner take another time than those of the baseline."""
+    from model_profiling.report.terminal import changes_text
+
+    if result.changes is not None:
+        changes_text.show_changes(result.changes)
 
 
 def following(result: "TuneResult") -> list[object]:

@@ -23,7 +23,7 @@ from model_profiling.pipeline.phase_experiments import (
     sequence_of,
 )
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
-from model_profiling.pipeline.schedule import CHOSEN, Counts, lanes_of
+from model_profiling.pipeline.schedule import CHOSEN, Counts, LaneKind, lanes_of
 from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.machine import machine_of
@@ -79,11 +79,13 @@ def measure(
     disable_features: Sequence[str] = (),
     executorch: Mapping[str, str] = MappingProxyType({}),
     evidence: bool = False,
+    timed: bool = True,
 ) -> dict[str, ExperimentOutcome]:
     """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
 
     How they start is measured if the counts say how often. `executorch` says of a program, by its name, with which
-    release or build it runs. With `evidence`, each is executed once with a kernel trace instead, and not timed.
+    release or build it runs. With `evidence`, each is executed once with a kernel trace instead, and not timed; without
+    `timed`, with a tracer only.
     """
     # Each is checked, and built, before anything is measured.
     runners = {name: platform.runner(None, executorch.get(name)) for name in programs}
@@ -106,7 +108,9 @@ def measure(
         (home / name).mkdir(parents=True)
         outcomes[name] = ExperimentOutcome(program, experiment, runners[name], home / name)
     experiments, startups = [outcome.experiment for outcome in outcomes.values()], bool(counts.startup_launches)
-    lanes = lanes_of(experiments, set(), traced=traced, startups=startups)
+    lanes = lanes_of(experiments, set(), traced=traced or not timed, startups=startups)
+    if not timed:
+        lanes = [lane for lane in lanes if lane.kind is LaneKind.TRACED]
     with platform.exclusive():
         GroupRun(platform, GroupState(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
     for outcome in outcomes.values():

@@ -19,13 +19,15 @@ _BEFORE_AND_AFTER = {"dtype": "dtype", "kernels": "kernel", "layout": "layout", 
 
 
 class DifferenceRow(NamedTuple):
-    """A row of a table whose differences add up to the last; `what` says what changed."""
+    """A row of a table whose differences add up to the last; `what` says what changed. `parts` are those that it stands
+    for, and none for the whole."""
 
     name: str
     before_ms: float
     after_ms: float
     difference: str
     what: str = ""
+    parts: Sequence[PartChange] = ()
 
 
 def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
@@ -76,33 +78,52 @@ def part_place(part: PartChange) -> str:
 def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
     """Return what the whole difference consists of: the largest changes, what is left in one line each, the whole."""
     listed = changes.different[:most]
-    rows = [
-        DifferenceRow(part_name(part), part.before_ms, part.after_ms, difference_text(part), _described(part))
-        for part in listed
-    ]
+    rows = [part_row(part) for part in listed]
     seen = set(map(id, listed))
     rest = [part for part in changes.parts if id(part) not in seen]
     if smaller := [part for part in rest if part.told]:
-        rows.append(_rest(counted(len(smaller), "smaller change"), smaller))
+        rows.append(_rest(counted(len(smaller), "smaller change"), smaller)._replace(parts=smaller))
     if others := [part for part in rest if not part.told]:
-        unsure = "" if changes.low_ms is None else ", each ~" if len(others) > 1 else ", ~"
-        rows.append(_rest(f"{counted(len(others), 'other part')}{unsure}", others))
+        name = counted(sum(part.parts for part in others), "other part")
+        known = changes.low_ms is not None and all(part.parts == 1 for part in others)
+        unsure = "" if not known else ", each ~" if len(others) > 1 else ", ~"
+        rows.append(_rest(f"{name}{unsure}", others)._replace(parts=others))
     rows.append(DifferenceRow("all of it", changes.before_ms, changes.after_ms, f"{changes.difference_ms:+.3f} ms"))
     return rows
+
+
+def part_row(part: PartChange) -> DifferenceRow:
+    """Return the row of one part."""
+    times = (part.before_ms, part.after_ms, difference_text(part))
+    return DifferenceRow(part_name(part), *times, _described(part), [part])
+
+
+def module_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
+    """Return the modules that changed most, and the others in one row; nothing unless there are more changes."""
+    if not 1 < len(changes.modules) < len(changes.told):
+        return []
+    shown, others = changes.modules[:most], changes.modules[most:]
+    rows = [DifferenceRow(each.module, each.before_ms, each.after_ms, difference_text(each)) for each in shown]
+    return [*rows, *([_rest(f"{len(others)} other{'s' if len(others) > 1 else ''}", others)] if others else [])]
+
+
+def largest_sentence(changes: ProgramChanges, most: int = 3) -> str:
+    """Return the largest changes that can be told from noise in one sentence; '' where there are none."""
+    return "; ".join(f"{part_place(part)} {difference_text(part)}" for part in changes.told[:most])
 
 
 def _described(part: PartChange) -> str:
     return f"{part_place(part)}: {what_changed(part) or 'nothing but the time'}"
 
 
-def _rest(name: str, parts: Sequence[PartChange]) -> DifferenceRow:
-    sums = [sum(getattr(part, side) for part in parts) for side in ("before_ms", "after_ms", "difference_ms")]
+def _rest(name: str, those: Sequence[PartChange] | Sequence[ModuleChange]) -> DifferenceRow:
+    sums = [sum(getattr(each, side) for each in those) for side in ("before_ms", "after_ms", "difference_ms")]
     return DifferenceRow(name, sums[0], sums[1], f"{sums[2]:+.3f} ms")
 
 
 def unchanged_sentence(changes: ProgramChanges) -> str:
     """Return the one line for two programs of which no part differs but in time, by no more than noise."""
-    count = counted(len(changes.parts), "part")
+    count = counted(sum(part.parts for part in changes.parts), "part")
     whole = f"{numbers.ms(changes.before_ms)} before, {numbers.ms(changes.after_ms)} now, traced"
     if changes.low_ms is None:
         return f"the same operators in all of the {count}; how their times changed is not known ({whole})"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.tune.deciding import TuneStep
 from model_profiling.tune.formats import FormatResult
@@ -61,6 +62,9 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     as_fast: list[str] = []
     # The accuracy that was asked for, if it was.
     min_sqnr_db: float | None = None
+    # What the winner does in another time than the baseline, by line: the largest changes, of a language model those of
+    # decode. None without a winner, and where it could not be traced.
+    changes: ProgramChanges | None = None
 
     @property
     def busy(self) -> list[TriedVariant]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import compare
@@ -45,6 +46,7 @@ from model_profiling.tune.deciding import (
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
 from model_profiling.tune.tune_result import TriedVariant, TuneResult, promising, sqnr_of, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
+from model_profiling.tune.winner_changes import winner_changes
 from model_profiling.tune.worst_layers import best_of_both, variants_of
 
 RESULT = "tune.json"
@@ -252,10 +254,8 @@ class Tuner:
     def _round_turns(self, number: int, names: list[str]) -> RoundTurns:
         """Return the round's measurements: those on disk if they are of exactly these programs, else new ones."""
         path = self._home / f"round-{number}.json"
-        programs = {name: _program(self._made[name]) for name in names}
+        programs, maker, key = self._identified(names)
         threads, counts = self._request.threads, self._request.counts
-        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
-        key = round_key(programs, maker, threads, counts)
         if not self._request.force and (known := earlier(path, RoundTurns, key, maker)) is not None:
             return known
         outcomes = measure(self._platform, programs, self._home / "measured", threads, self._report, counts=counts)
@@ -319,9 +319,23 @@ class Tuner:
             steps=list(steps),
             as_fast=list(as_fast),
             min_sqnr_db=self._request.min_sqnr_db,
+            changes=self._changes(base.name, winner) if winner else None,
         )
         files.write_json(self._home / RESULT, result)
         return result
+
+    def _changes(self, base: str, winner: str) -> ProgramChanges | None:
+        """Trace the baseline and the winner, in turns."""
+        *_, key = self._identified([base, winner])
+        models = {name: self._made[name].paths.pte for name in (base, winner)}
+        how = (self._request.threads, self._request.counts, self._report)
+        return winner_changes(self._platform, models, self._home, key, how, self._request.force)
+
+    def _identified(self, names: Sequence[str]) -> tuple[dict[str, MeasuredProgram], Maker, str]:
+        """Return programs as they are measured, what measures them, and the hash of all that decides the result."""
+        programs = {name: _program(self._made[name]) for name in names}
+        maker = maker_of(self._platform, *(program.pte for program in programs.values()))
+        return programs, maker, round_key(programs, maker, self._request.threads, self._request.counts)
 
 
 def round_key(programs: dict[str, MeasuredProgram], maker: Maker, threads: int, counts: Counts) -> str:

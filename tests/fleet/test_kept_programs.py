@@ -66,6 +66,7 @@ def measured(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
         _repository(home)
         for label, program in (("fast", toy("fp16")), ("slow", _slower(home))):
             shutil.copy(program, home / "net.pte")
+            shutil.copy(ExportPaths(program).etrecord, ExportPaths(home / "net.pte").etrecord)
             words = [
                 "run",
                 "net.pte",
@@ -296,6 +297,10 @@ def test_a_slower_program_is_confirmed_by_measuring_the_kept_ones(
         seen = "confirmed" if latency["verdict"] == "slower" else "refuted"
         assert entry["step"]["state"] == (seen if reliable else "candidate"), latency
         assert latency["verdict"] == "slower" or not reliable or latency["high"] > 0.99, latency
+        # Its lines are those that the runs of the programs remember, and the largest changes add up with the others.
+        changes = entry["step"]["comparison"]["changes"]
+        assert any(part["source_line"].startswith("toy_cnn/model.py:") for part in changes["parts"])
+        assert sum(part["difference_ms"] for part in changes["parts"]) == pytest.approx(changes["difference_ms"])
     assert len(list((root / "programs").glob("compared_*.json"))) == len(records)
     assert main(["history", "bisect", "net", "--json", "--budget", "2", *only]) == 0
     assert json.loads(capsys.readouterr().out)["programs"] == 2

@@ -25,6 +25,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.cli.export import export_request
 from model_profiling.cli.main import main, make_parser
+from model_profiling.cli.sweep import as_text
 from model_profiling.export.cache import describe
 from model_profiling.fleet.sweep import journal
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of
@@ -33,15 +34,17 @@ from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
 from model_profiling.fleet.sweep.ledger import Ledger, Queue, lane_of
 from model_profiling.fleet.sweep.local_executor import LocalExecutor
 from model_profiling.fleet.sweep.parcels import pack, unpack
-from model_profiling.fleet.sweep.result import SweepResult, read_results
+from model_profiling.fleet.sweep.result import CellResult, SweepResult, read_results
 from model_profiling.fleet.sweep.sweep_file import SweepTarget, cells, parse
 from model_profiling.platforms import locks
 from model_profiling.platforms.locks import Busy, Claim, Claims
-from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.run_directory import ExperimentRecord, RunDirectory
 from tests.conftest import QUICK, ROOT, SAMPLED, TORCH, kit, needs
 from tests.helpers.chromium import BINARY, chromium
 from tests.helpers.contract_check import check_files, check_printed
+from tests.helpers.run_forge import forge_run
 from tests.helpers.ssh_lab import SshLab, caching_in
+from tests.helpers.sweep_forge import forged_sweep
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -432,6 +435,25 @@ def test_a_verdict_needs_the_whole_interval(times: float, verdict: str, tmp_path
         low, high = found.against.low, found.against.high
         assert low is not None and high is not None and low <= 1 / times * 1.001 and high >= 1 / times * 0.999
         assert found.against.verdict == verdict
+        assert (found.against.changes is None) == (verdict == "no difference")
+
+
+def test_a_cell_that_became_slower_names_the_lines_that_changed(tmp_path: Path) -> None:
+    def slower(_: ExperimentRecord, name: str, ns: int) -> float:
+        return ns * 4 if name.startswith("Fully Connected") else ns
+
+    how: dict[str, Any] = {"executions": 60, "launches": 10}
+    now = forge_run(KNOWN_GOOD, tmp_path / "runs" / "cell", **how, times=slower)
+    forge_run(KNOWN_GOOD, now / "earlier" / "before", **how)
+    found = {result.experiment: result.against for result in read_results(now, tmp_path)}["linux_fp16arith_on"]
+    assert found is not None and found.verdict == "worse" and found.changes is not None
+    told = found.changes.told
+    assert told and {part.operators[0].split(" (")[0] for part in told} == {"Fully Connected"}
+    assert sum(part.difference_ms for part in found.changes.parts) == pytest.approx(found.changes.difference_ms)
+    forged = forged_sweep(1, ["local"])
+    cell = msgspec.structs.replace(forged.cells[0], results=[CellResult("on", median_ms=1.0, against=found)])
+    said = as_text(msgspec.structs.replace(forged, cells=[cell]), tmp_path, page=False)
+    assert f"{cell.name}, worse: Fully Connected" in said
 
 
 def test_a_result_of_another_machine_is_no_baseline(tmp_path: Path) -> None:

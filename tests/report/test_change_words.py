@@ -1,8 +1,10 @@
 """What is said of two programs that differ: a list that adds up, and no claim about noise."""
 
+import msgspec
 import pytest
 
 from model_profiling.analysis.compare.aspects import Aspect, What
+from model_profiling.analysis.compare.largest_changes import largest
 from model_profiling.report import change_words
 from model_profiling.report.terminal.changes_text import show_changes
 from tests.helpers.program_forge import changes, network
@@ -61,3 +63,23 @@ def test_changes_are_listed_with_what_changed_and_by_module_where_they_are_many(
 )
 def test_every_aspect_has_its_words(what: What, before: str, after: str, said: str) -> None:
     assert change_words.aspect_text(Aspect(what, before, after)) == said
+
+
+@pytest.mark.parametrize("most", [1, 3, 50])
+def test_the_largest_changes_are_kept_in_few_parts_that_add_up(most: int) -> None:
+    found = changes(network(6), [op._replace(ns=op.ns * 2) if "conv" in op.module else op for op in network(6)])
+    kept = largest(found, most)
+    assert len(kept.parts) == min(most, 6) + 1 and sum(part.parts for part in kept.parts) == len(found.parts)
+    assert sum(module.parts for module in kept.modules) == len(found.parts)
+    for name in ("before_ms", "after_ms", "difference_ms"):
+        for rows in (kept.parts, kept.modules):
+            assert sum(getattr(row, name) for row in rows) == pytest.approx(getattr(found, name))
+    assert kept.told == [msgspec.structs.replace(p, before_rows=[], after_rows=[]) for p in found.told[:most]]
+    *_, others, whole = change_words.difference_rows(kept, 3)
+    assert others.name.endswith("other parts") and whole.name == "all of it"
+
+
+def test_of_the_same_program_the_largest_changes_are_none() -> None:
+    kept = largest(changes(network(3), network(3)))
+    assert not kept.different and change_words.largest_sentence(kept) == ""
+    assert "~ in all of the 10 parts" in change_words.unchanged_sentence(kept)

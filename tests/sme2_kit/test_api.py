@@ -221,6 +221,8 @@ def test_compare_takes_runs_experiments_and_dumps(tmp_path: Path) -> None:
     run = sme2_kit.open_run(KNOWN)
     first = next(iter(run.manifest.experiments))
     same = sme2_kit.compare(run, KNOWN)
+    assert [*same.changes] == [each.changes for each in same] and len(same.changes.told) == 0
+    assert same.changes.parts.to_dicts() and len(same.changes.modules) >= len(same)
     assert [each.latency.verdict for each in same] == ["no difference seen"] * len(run.manifest.experiments)
     assert len(sme2_kit.compare(f"{KNOWN}:{first}", KNOWN / first)) == 1
     dump = next(KNOWN.glob(f"{first}/*.etdump"))

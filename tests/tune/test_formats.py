@@ -26,6 +26,7 @@ from model_profiling.store.artifacts import (
 )
 from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
 from model_profiling.tune.tune_result import TriedVariant, TuneResult
+from model_profiling.tune.winner_changes import winner_changes
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
 
 
@@ -87,6 +88,19 @@ def test_formats_are_measured_by_phase_and_held_against_eager(tmp_path: Path) ->
     # What is measured is not measured again.
     again = tuner.results(exports, "custom", lambda programs, maker: "key", force=False)
     assert [r.phases[0].metrics for r in again.values()] == [r.phases[0].metrics for r in found.values()]
+
+
+@pytest.mark.measures
+def test_what_changed_between_two_formats_is_traced_once(tmp_path: Path) -> None:
+    models = {form: made(form, tmp_path / form).paths.pte for form in ("plain", "custom")}
+    told: list[str] = []
+    how = (1, Counts(runs=12, launches=6), lambda done, *_: told.append(done))
+    found = winner_changes(LocalPlatform(), models, tmp_path, "key", how, force=False)
+    assert found is not None and (found.before, found.after) == ("plain", "custom") and found.low_ms is not None
+    assert sum(part.difference_ms for part in found.parts) == pytest.approx(found.difference_ms)
+    assert len(found.parts) <= 6 and found.different
+    told.clear()
+    assert winner_changes(LocalPlatform(), models, tmp_path, "key", how, force=False) == found and not told
 
 
 @given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1))

@@ -111,6 +111,12 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     assert "not needed" in tried["fp32+layout"]["reason"] and tried["fp32+layout"]["comparison"]["verdict"]
     for entry in result["tried"]:
         assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
+    # What won says by which lines; what did not has nothing to say.
+    assert bool(result["winner"]) == (result["changes"] is not None)
+    if result["changes"]:
+        parts = result["changes"]["parts"]
+        assert sum(p["difference_ms"] for p in parts) == pytest.approx(result["changes"]["difference_ms"])
+        assert any(part["source_line"].startswith("toy_cnn/model.py:") for part in parts)
     keep = f"keep {result['winner']}:  {tried[result['winner']]['command']}" if result["winner"] else "keep"
 
     again = kit("tune", "toy_cnn", "--dtype", "fp32", "--outdir", home, cwd=tmp_path)

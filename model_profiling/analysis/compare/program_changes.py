@@ -18,7 +18,7 @@ from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, differen
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
 
 Side = tuple[Profile, Breakdown]
-Matched = Literal[How, "only before", "only after", "runtime"]
+Matched = Literal[How, "only before", "only after", "runtime", "others"]
 _IN_ORDER = "operators were matched by kind of work and shape, in order"
 _FEW = "too few launches to tell a change from noise: measure with 6 or more (--launches 6)"
 # A module that takes so much of both programs is looked into: `model` says less than `model.encoder`.
@@ -30,7 +30,8 @@ class PartChange(msgspec.Struct, frozen=True):
     """A line, or an operator whose line is not known, in two programs, traced.
 
     `matched` is the evidence that the two sides are one. `low_ms` and `high_ms` bound the difference together with
-    those of all other parts; None: unknown. `rows` are in the breakdowns of the two sides.
+    those of all other parts; None: unknown. `rows` are in the breakdowns of the two sides. Where only the largest are
+    kept, the others are one, and `parts` says how many.
     """
 
     module: str
@@ -47,6 +48,7 @@ class PartChange(msgspec.Struct, frozen=True):
     operators: list[str]
     before_rows: list[int]
     after_rows: list[int]
+    parts: int = 1
 
     @property
     def told(self) -> bool:

@@ -10,6 +10,7 @@ from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.movement.movement import DataMovement, data_movement
 from model_profiling.analysis.process.program_memory import ProgramMemory
 from model_profiling.analysis.roofs.roofline import Roofline
@@ -70,6 +71,8 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
     kernel_comparisons: list[KernelComparison] = []
     # What SME2 does for the model, or would do, with the costliest operators: set in the file, and where it is printed.
     sme2: list[Sme2Answer] = []
+    # What the difference of each of `comparisons` consists of, by module and line; set where `sme2` is.
+    changes: list[ProgramChanges] = []
     schema: int = SCHEMA
     sources: str | msgspec.UnsetType = msgspec.UNSET
 

@@ -1,11 +1,13 @@
 """All that reports show of a run: its data, and what is computed from the whole of it."""
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from model_profiling.analysis.compare.grouping import OperatorGroup, operator_groups
+from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes
 from model_profiling.analysis.graph.cost_tree import CostNode, cost_tree
 from model_profiling.analysis.graph.sources import UNLINKED
 from model_profiling.analysis.roofs.roofline import Roofline
@@ -56,11 +58,24 @@ class RunView(RunData):
         """For each comparison its operators, those of one name together."""
         return [operator_groups(c, self.profiles[c.before], self.profiles[c.after]) for c in self.summary.comparisons]
 
+    @functools.cached_property
+    def changes(self) -> Sequence[ProgramChanges]:
+        """What the difference of each comparison consists of, by line and module."""
+        sides = {name: (self.profiles[name], each.breakdown) for name, each in self.summary.experiments.items()}
+        why = (self._unlinked, self._unlinked)
+        return [
+            program_changes((c.before, c.after), sides[c.before], sides[c.after], c.paired, why)
+            for c in self.summary.comparisons
+        ]
+
+    @property
+    def _unlinked(self) -> str:
+        """Why no operator has a line of PyTorch, if that is so."""
+        return next((note for note in self.summary.notes if note.endswith(UNLINKED)), "")
+
     def cost_tree(self, experiment: str) -> CostNode:
         """Return the time of an experiment by module, source line and operator."""
-        why = next((note for note in self.summary.notes if note.endswith(UNLINKED)), "")
-        if self.path.is_file():
-            why = "a bare ETDump does not tell its model"
+        why = "a bare ETDump does not tell its model" if self.path.is_file() else self._unlinked
         breakdown = self.summary.experiments[experiment].breakdown
         return cost_tree(breakdown, self.summary.model or self.path.stem, why)
 
@@ -81,8 +96,9 @@ class RunView(RunData):
 
     @property
     def full_summary(self) -> AnalysisSummary:
-        """The summary as it is written down, with what SME2 does; of its operators the costliest."""
-        return msgspec.structs.replace(self.summary, sme2=[_shortened(answer) for answer in self.sme2])
+        """The summary as it is written down, with what changed and what SME2 does; of its operators the costliest."""
+        sme2 = [_shortened(answer) for answer in self.sme2]
+        return msgspec.structs.replace(self.summary, sme2=sme2, changes=list(self.changes))
 
     @functools.cached_property
     def forecasts(self) -> list[Forecast]:

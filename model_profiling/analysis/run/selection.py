@@ -9,6 +9,7 @@ import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import Agreement, against_eager, outputs_of
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
+from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes
 from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -68,6 +69,13 @@ class ComparisonSide:
         known = operator_origins(self.origin, profile)
         found = break_down(profile, known.lines, known.works, self.metrics.traced_ms, self.preempted)
         return profile, found, known.unlinked
+
+
+def changes_between(before: ComparisonSide, after: ComparisonSide) -> ProgramChanges:
+    """Return what the difference of two sides consists of."""
+    paired = bool(before.session) and before.session == after.session
+    old, new = before.profiled(), after.profiled()
+    return program_changes((before.name, after.name), old[:2], new[:2], paired, (old[2], new[2]))
 
 
 def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, ComparisonSide]:

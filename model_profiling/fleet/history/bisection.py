@@ -7,19 +7,25 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import __version__
+from model_profiling.analysis.compare.largest_changes import largest
 from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.compare.program_changes import ProgramChanges
+from model_profiling.analysis.run.measured_side import measured_side
+from model_profiling.analysis.run.selection import changes_between
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.base import files
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress, say_note
 from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.trends import ProgramComparison, Series
+from model_profiling.pipeline.group_state import ExperimentOutcome
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.phase_experiments import Lengths
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import maker_of, measure, programs_of
 from model_profiling.platforms.base import Platform
 from model_profiling.store.labels import device_name
+from model_profiling.store.run_directory import Phase, RunDirectory
 
 _PHASE = re.compile(r"(pp|tg)([0-9]{1,9})(?:@d([0-9]{1,9}))?")
 
@@ -85,14 +91,16 @@ class Measurer:
                 home,
                 series.threads,
                 self._report,
+                traced=True,
                 counts=self._counts,
                 phase=phase,
                 disable_features=series.off,
             )
+            changes = _changes(series, (before, after), [outcomes["A"], outcomes["B"]], phase)
         latency = compare((before[:12], outcomes["A"].timed), (after[:12], outcomes["B"].timed), paired=True)
         latency = msgspec.structs.replace(latency, caveats=layout_caveats(environment))
         how = (series.platform, series.device, series.threads, list(series.off), series.phase)
-        record = ProgramComparison(before, after, *how, now(), __version__, latency, maker=maker)
+        record = ProgramComparison(before, after, *how, now(), __version__, latency, maker=maker, changes=changes)
         # <run directory>/programs/<hash>/<name>.pte
         self._kept.add(models["B"].parents[2], record)
         return record
@@ -120,6 +128,23 @@ class Measurer:
                 "Compare on the device of the series: run this there, or choose it with --platform and its flags.",
             )
         return environment
+
+
+def _changes(
+    series: Series, programs: tuple[str, str], outcomes: Sequence[ExperimentOutcome], phase: Phase | None
+) -> ProgramChanges | None:
+    """Return the largest changes; source lines are those that the runs of the programs remember."""
+    sides = []
+    for sha256, outcome in zip(programs, outcomes, strict=True):
+        # The newest run of the program: nobody keeps its ETRecord beside it.
+        run = next((point.path for point in reversed(series.points) if point.sha256 == sha256), None)
+        remembered = (RunDirectory(Path(run)).analysis_path, series.experiment) if run is not None else None
+        sides.append(measured_side(outcome, sha256[:12], phase, remembered=remembered))
+    try:
+        return largest(changes_between(sides[0], sides[1]))
+    except KitError as error:
+        say_note(f"what changed is not known: {error.message}")
+        return None
 
 
 def _lengths(phase: str) -> Lengths:

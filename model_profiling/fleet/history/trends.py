@@ -4,6 +4,7 @@ from typing import Literal
 
 import msgspec
 
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.fleet.history.history_records import Point
 from model_profiling.store.made_by import Maker
@@ -31,6 +32,8 @@ class ProgramComparison(
     schema: int = 1
     # None if the kit that wrote it did not say.
     maker: Maker | None = None
+    # What the difference consists of, by line: the largest changes, traced. None: not traced.
+    changes: ProgramChanges | None = None
 
     @property
     def slower(self) -> bool:

@@ -24,6 +24,7 @@ from model_profiling.report.blocks import (
     Section,
     Table,
 )
+from model_profiling.report.change_words import largest_sentence
 from model_profiling.report.charts import MOST_ROWS
 from model_profiling.report.charts.frame import NARROW, WIDE
 from model_profiling.report.charts.programs import is_logarithmic, programs
@@ -79,7 +80,12 @@ def _draw(result: SweepResult, home: Path) -> tuple[dict[str, tuple[str, str]], 
 
 
 def report(result: SweepResult) -> Report:
-    sections = [_programs(result), _details(result), _failures(result), _reasons(result), _about(result)]
+    changed = changed_sentences(result)
+    sections = [
+        _programs(result),
+        Section("changes", "What changed since the last sweep", [Bullets(changed)]) if changed else None,
+        *(_details(result), _failures(result), _reasons(result), _about(result)),
+    ]
     models = counted(len({cell.model for cell in result.cells}), "model")
     cells = counted(len(result.cells), "cell")
     return Report(
@@ -105,6 +111,18 @@ def _alerts(result: SweepResult) -> list[str]:
     if worse:
         found.append(f"Slower than in the last sweep: {', '.join(dict.fromkeys(worse))}.")
     return [*found, *result.notes]
+
+
+def changed_sentences(result: SweepResult) -> list[str]:
+    """Return of each cell that is better or worse the lines that changed most, as far as they can be told."""
+    judged = [
+        (f"{cell.name} {each.phase}".strip(), each.against)
+        for cell in result.cells
+        for each in cell.results
+        if each.against is not None
+    ]
+    found = [(name, against.verdict, largest_sentence(against.changes)) for name, against in judged if against.changes]
+    return [f"{name}, {verdict}: {said}" for name, verdict, said in found if said]
 
 
 def _verdict(found: CellResult) -> str:

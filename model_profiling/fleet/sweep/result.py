@@ -2,13 +2,17 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
+from model_profiling.analysis.compare.largest_changes import largest
 from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.selection import changes_between, choose
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare, latency_turns
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
@@ -57,6 +61,8 @@ class PreviousComparison(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     reason: str = ""
+    # Of what is better or worse: what the difference consists of, by line; the largest changes. None: not known.
+    changes: ProgramChanges | None = None
 
 
 class Speedup(msgspec.Struct, frozen=True):
@@ -311,7 +317,17 @@ class _Earlier:
         bounds = (found.ratio, found.low, found.high)
         if found.contended:
             return PreviousComparison("unknown", place, created, *bounds, reason="measured on a busy machine")
-        return PreviousComparison(_JUDGED[found.verdict], place, created, *bounds)
+        verdict = _JUDGED[found.verdict]
+        changes = self._changes(name) if verdict in ("better", "worse") else None
+        return PreviousComparison(verdict, place, created, *bounds, changes=changes)
+
+    def _changes(self, name: str) -> ProgramChanges | None:
+        """Return which lines changed most; None where one of the runs was not traced, or its dump is damaged."""
+        try:
+            before, now = (choose(f"{run}:{name}")[name] for run in (self._before, self._now))
+            return largest(changes_between(replace(before, name="before"), replace(now, name="now")))
+        except KitError:
+            return None
 
     def _compared(self, before: Path, name: str) -> tuple[str, Comparison]:
         sides, created = [], ""

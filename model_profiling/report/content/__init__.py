@@ -3,6 +3,7 @@
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Report, Section
 from model_profiling.report.content import (
+    changes,
     findings,
     first_screen,
     forecast,
@@ -30,6 +31,7 @@ def report(run: RunView, title: str = "") -> Report:
     sections: list[Section | None] = [
         phases.section(run),
         time.categories(near, len(run.summary.experiments)),
+        changes.section(near),
         modules.section(near),
         operators.operators(near),
         roofline.section(near),

@@ -36,7 +36,8 @@ def folded(
     small = [place for place, row in enumerate(rows) if row.share < LEAST_SHARE]
     if len(small) < 2:
         small = []
-    shown = [row for place, row in enumerate(rows) if place not in set(small)]
+    hidden_places = set(small)
+    shown = [row for place, row in enumerate(rows) if place not in hidden_places]
     cells = [row.cells for row in shown]
     under = {place: row.members for place, row in enumerate(shown) if row.members}
     if small:

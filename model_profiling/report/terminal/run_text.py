@@ -47,12 +47,12 @@ def show_analysis(summary: AnalysisSummary, most_operators: int = MOST_OPERATORS
 def render_run(run: "RunView", style: Style) -> str:
     """Return a run as text: the result, what to do, where the time goes; then latency, outputs and files."""
     # What `analyze` of a dump has no use for, and would wait for.
-    from model_profiling.report.terminal.screen import first_screen, modules, phases, startup, threads
+    from model_profiling.report.terminal.screen import changes, first_screen, modules, phases, startup, threads
 
     lines = ["", _heading(run, style), ""]
     if run.summary.timing != "measured":
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
-    lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *modules(run)]
+    lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *changes(run), *modules(run)]
     lines += [*_latency(run), "", *startup(run, style), *_agreement_lines(run, style)]
     lines += [*_remarks(run, style), *_notes(run, style), _files(run.path, style)]
     return "\n".join(lines) + "\n"

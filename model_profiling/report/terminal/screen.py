@@ -6,6 +6,7 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.report import numbers
 from model_profiling.report.blocks import AdviceBlock, KeyFigure, Number, Row
+from model_profiling.report.content import changes as change_content
 from model_profiling.report.content import first_screen as content
 from model_profiling.report.content import phases as phase_content
 from model_profiling.report.content import sme2 as sme2_content
@@ -77,6 +78,11 @@ def modules(run: RunView) -> list[str]:
             rows.append((_cut("  " * depth + part), numbers.ms(node.ms), f"{node.share:.1%}"))
         lines += [*table(rows, words=1), ""] if len(rows) > 1 else []
     return lines
+
+
+def changes(run: RunView) -> list[str]:
+    """Return which lines changed most between compared experiments."""
+    return [line for sentence in change_content.short(run) for line in (f"  {wrapped(sentence)}", "")]
 
 
 def phases(run: RunView) -> list[str]:
