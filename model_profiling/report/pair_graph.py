@@ -35,9 +35,7 @@ def _graph(pair: ProgramPair, strings: Strings) -> Iterator[dict[str, Any]]:
     if merged is None or changes is None:
         return
     whole = max(changes.before_ms, changes.after_ms)
-    parts: dict[int, int] = {}
-    for node in merged.nodes:
-        parts[id(node.part)] = parts.get(id(node.part), 0) + 1
+    alone = merged.whole_parts
     yield {
         "experiment": f"{changes.before}_{changes.after}",
         "label": f"{changes.before} -> {changes.after}",
@@ -50,7 +48,7 @@ def _graph(pair: ProgramPair, strings: Strings) -> Iterator[dict[str, Any]]:
             "known": changes.low_ms is not None,
         },
         "notes": merged.notes,
-        "nodes": [_node(node, whole, parts[id(node.part)] == 1, strings) for node in merged.nodes],
+        "nodes": [_node(node, whole, node.id in alone, strings) for node in merged.nodes],
         "edges": [
             [edge.source, edge.target, strings.number(edge.tensor), int(edge.order), _SIDES[edge.side]]
             for edge in merged.edges

@@ -4,6 +4,7 @@ Every row of both breakdowns is in one node, so that nodes add up to the whole o
 only where its part of the comparison can be told from noise.
 """
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Literal
 
@@ -92,6 +93,12 @@ class PairGraph(msgspec.Struct, frozen=True):
     nodes: list[PairNode]
     edges: list[PairEdge]
     notes: list[str]
+
+    @property
+    def whole_parts(self) -> set[int]:
+        """The nodes that are all of their part: its difference is theirs."""
+        count = Counter(id(node.part) for node in self.nodes)
+        return {node.id for node in self.nodes if count[id(node.part)] == 1}
 
 
 def pair_graph(pair: ProgramPair) -> PairGraph | None:

@@ -37,6 +37,7 @@ const graphView = () => {
     layOut(tree.root, open);
     ({ svg, visible } = drawGraph({ tree, graph, colouring: colouring(), chosen }));
     canvas.replaceChildren(svg);
+    canvas.classList.toggle("plain", Boolean(colouring().plain));
     scale();
     rove(visible.includes(boxOf(focused)) ? focused : visible[0]?.id ?? null, false);
     legend();
@@ -168,7 +169,7 @@ const graphView = () => {
   const showTop = () => {
     const all = [...tree.leaves.values()].filter((leaf) => leaf.node.node === "operator");
     const moved = all.some((leaf) => leaf.told > 0);
-    const boxes = all.filter((leaf) => !moved || leaf.told > 0).sort((a, b) => b.moved - a.moved || b.ms - a.ms).slice(0, 10);
+    const boxes = all.filter((leaf) => !moved || leaf.told > 0).sort((a, b) => b.moved - a.moved || (graph.pair ? b.after - a.after : b.ms - a.ms)).slice(0, 10);
     const timed = graph.execute_ms !== null;
     const items = boxes.map((box) => {
       const item = jump(box, box.node.name);
