@@ -9,14 +9,16 @@ from model_profiling.analysis.compare.program_changes import Side, program_chang
 from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.store.run_directory import Turn
-from tests.helpers.program_forge import Op, side
+from tests.helpers.program_forge import LAUNCHES, Op, side
 
 NAMES = ("A", "B")
 
 
-def forged_pair(before: Sequence[Op], after: Sequence[Op], seed: int = 0, noise: float = 0.01) -> ProgramPair:
+def forged_pair(
+    before: Sequence[Op], after: Sequence[Op], seed: int = 0, noise: float = 0.01, launches: int = LAUNCHES
+) -> ProgramPair:
     generator = np.random.default_rng(seed)
-    sides = side(before, generator, noise), side(after, generator, noise)
+    sides = side(before, generator, noise, launches), side(after, generator, noise, launches)
     named = [(name, *each) for name, each in zip(NAMES, sides, strict=True)]
     compared = PairComparison(
         compare((NAMES[0], _turns(sides[0])), (NAMES[1], _turns(sides[1])), paired=True),
@@ -28,7 +30,5 @@ def forged_pair(before: Sequence[Op], after: Sequence[Op], seed: int = 0, noise:
 
 def _turns(measured: Side) -> list[Turn]:
     profile = measured[0]
-    return [
-        Turn(int(launch), 0.0, profile.execute[profile.launches == launch].astype(int).tolist(), launch=int(launch))
-        for launch in np.unique(profile.launches)
-    ]
+    launches = profile.execute.reshape(len(profile.launches), -1).astype(int).tolist()
+    return [Turn(launch, 0.0, ns, launch=launch) for launch, ns in enumerate(launches)]

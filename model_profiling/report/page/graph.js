@@ -74,6 +74,7 @@ const graphView = () => {
     });
     const marks = ["⇄ and slanted: transpose", "dotted border: portable", "dashed edge: order only"];
     if (graph.pair) marks.push("−, struck out, dashed border: only before", "+, thick border: only now", "dotted edge: only before", "thick edge: only now");
+    if (graph.pair && changedChoice.checked) marks.push("edge of long dashes: through what did not change");
     find(".graph-legend").replaceChildren(...items, ...marks.map((text) => element("li", {}, text)));
   };
 

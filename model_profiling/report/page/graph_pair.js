@@ -7,7 +7,7 @@ const signedMs = (ms) => `${ms < 0 ? "−" : "+"}${shownMs(Math.abs(ms))}`;
 
 // The last line of a box. A difference is claimed only where it can be told from noise.
 const pairFoot = (box, { pair }) => {
-  const side = box.node?.side;
+  const side = box.node?.side ?? (box.after === 0 && box.before > 0 ? "before" : box.before === 0 && box.after > 0 ? "after" : "");
   if (side) return `${ONLY[side]} · ${shownMs(box[side])}`;
   if (box.told > 0) return `${signedMs(box.difference)} · now ${shownMs(box.after)}`;
   return pair.known ? `~ · now ${shownMs(box.after)}` : `${shownMs(box.before)} → ${shownMs(box.after)}`;
