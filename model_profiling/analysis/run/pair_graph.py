@@ -122,12 +122,12 @@ def merge_graphs(
     for pair in [*_in_order(list(part_of)), *_ends(before, after, (len(rows[0]), len(rows[1])))]:
         old, new = before[pair[0]] if pair[0] is not None else None, after[pair[1]] if pair[1] is not None else None
         part = part_of.get(pair)
-        entries = [[side[row]] if row is not None and part else [] for side, row in zip(rows, pair, strict=True)]
-        aspects = aspects_of(entries[0], entries[1]) if part and old and new and old.node == "operator" else []
+        aspects = _aspects(part, rows, pair) if part is not None else []
         module = new.module if new else _renamed(old.module, renamed) if old else ""
         nodes.append(PairNode(len(nodes), old, new, part, module, aspects))
-    notes = dict.fromkeys(f"{graph.title}: {note}" for graph in graphs for note in graph.notes)
-    return PairGraph(nodes, _edges(nodes, graphs), [*notes, *changes.notes])
+    shared = [note for note in graphs[0].notes if note in graphs[1].notes]
+    notes = [f"{graph.title}: {note}" for graph in graphs for note in graph.notes if note not in shared]
+    return PairGraph(nodes, _edges(nodes, graphs), [*shared, *notes, *changes.notes])
 
 
 def _pairs(part: PartChange, rows: tuple[_Rows, _Rows]) -> Iterator[_Pair]:
@@ -149,6 +149,15 @@ def _pairs(part: PartChange, rows: tuple[_Rows, _Rows]) -> Iterator[_Pair]:
                 yield other, row
     yield from ((row, None) for row in left[0])
     yield from ((None, row) for row in left[1])
+
+
+def _aspects(part: PartChange, rows: tuple[_Rows, _Rows], pair: _Pair) -> list[Aspect]:
+    """Return what differs about an operator that both programs have."""
+    if pair[0] is None or pair[1] is None or part.matched == "runtime":
+        return []
+    if len(part.before_rows) == len(part.after_rows) == 1:
+        return part.aspects
+    return aspects_of([rows[0][pair[0]]], [rows[1][pair[1]]])
 
 
 def _in_order(pairs: Sequence[_Pair]) -> list[_Pair]:
