@@ -10,6 +10,7 @@ import msgspec
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import UNKNOWN
 from model_profiling.analysis.timing.profile import Instance
+from model_profiling.analysis.timing.work import Product, Work
 from model_profiling.base.units import counted
 
 What = Literal["dtype", "operators", "kernels", "layout", "delegation", "count", "shape"]
@@ -98,10 +99,15 @@ def _layout(entry: InstanceTime) -> str:
     return found[1] if found else ""
 
 
+def _size(work: Work, product: Product) -> str:
+    """Return the product; of groups and batches how many, too: a wider depthwise convolution has more of the same."""
+    return f"{product.count} times {work.size}" if product.count > 1 else work.size
+
+
 def _shapes(side: Sequence[InstanceTime], same: bool) -> str:
     """Return the products of matrices; of what multiplies none, and has the same operators, how many values it has."""
     works = [entry.work for entry in side if entry.work is not None]
-    shown = list(dict.fromkeys(work.size for work in works if work.product is not None))
+    shown = list(dict.fromkeys(_size(work, work.product) for work in works if work.product is not None))
     if not shown and same and len(works) == len(side):
         return counted(round(sum(work.elements for work in works)), "value")
     more = f" and {len(shown) - _MOST_SHAPES} more" if len(shown) > _MOST_SHAPES else ""
