@@ -19,7 +19,7 @@ MOST_IN_REPORT = 6000
 _INSERTED = "no line of the model: XNNPACK or a pass of the export inserted it, or it could not be matched"
 
 
-class _Strings:
+class Strings:
     """Texts by number: shapes, kernels and files of one model repeat all the time."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class _Strings:
 
 def graph_data(run: RunView) -> dict[str, Any]:
     """Return all graphs of a run as the scripts take them."""
-    strings = _Strings()
+    strings = Strings()
     graphs = [_graph(graph, run, strings) for graph in run.graphs]
     return {"graphs": graphs, "strings": strings.all}
 
@@ -48,7 +48,7 @@ def fits_report(run: RunView) -> bool:
     return sum(len(breakdown.instances) for breakdown in graphed) <= MOST_IN_REPORT
 
 
-def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, Any]:
+def _graph(graph: OperatorGraph, run: RunView, strings: Strings) -> dict[str, Any]:
     sides = run.sides(graph.before, graph.after) if graph.before else ("", "")
     return {
         "experiment": graph.experiment,
@@ -56,13 +56,14 @@ def _graph(graph: OperatorGraph, run: RunView, strings: _Strings) -> dict[str, A
         "execute_ms": graph.execute_ms,
         "sides": sides,
         "notes": graph.notes,
-        "nodes": [_node(node, graph, sides, strings) for node in graph.nodes],
+        "nodes": [node_data(node, facts(node, sides), strings) for node in graph.nodes],
         "edges": [[edge.source, edge.target, strings.number(edge.tensor), int(edge.order)] for edge in graph.edges],
     }
 
 
-def _node(node: GraphNode, graph: OperatorGraph, sides: tuple[str, str], strings: _Strings) -> dict[str, Any]:
-    texts = [strings.number(text) for pair in facts(node, sides) for text in pair]
+def node_data(node: GraphNode, said: Iterable[tuple[str, str]], strings: Strings) -> dict[str, Any]:
+    """Return one node as the scripts take it, with what to say of it when it is chosen."""
+    texts = [strings.number(text) for pair in said for text in pair]
     best = node.emulated or node.kernels
     found = {
         "id": node.id,

@@ -7,7 +7,7 @@ scripts write text, never markup; and the page's own policy forbids any other sc
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from model_profiling import __version__
+from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.profile import RUNTIME
@@ -25,12 +26,13 @@ from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, for_page, ink_on
+from model_profiling.report.pair_graph import pair_graph_data
 from model_profiling.report.words import GAINS, SME2_TITLE, unique_labels
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
 _VENDOR = "vendor/dagre.min.js"
-_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_colours.js", "graph_drawing.js", "graph.js")
+_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js")
 
 
 def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
@@ -75,6 +77,22 @@ def graph(run: RunView) -> str:
         title=f"Graph of {run.path.stem}" if bare else f"Graph of {headline.title(run)}",
         subtitle="" if bare else headline.subtitle(run),
         data=_json({"graph": graph_page.graph_data(run), "colours": _colours()}),
+        graph_alone=True,
+    )
+
+
+def pair_graph(pairs: Sequence[ProgramPair]) -> str:
+    """Return a page with the graph of both programs of each pair as one, and nothing else."""
+    found = pair_graph_data(*pairs)
+    if not found["graphs"]:
+        raise InputError("it is not known which operators the two sides have", "Measure them again: sme2-kit run")
+    names = [(pair.before.name, pair.after.name) for pair in pairs]
+    return _rendered(
+        "graph.html",
+        _script("common.js", *_GRAPH_SCRIPTS, "theme.js"),
+        title="Graph of two programs",
+        subtitle="; ".join(f"{before} before, {after} now" for before, after in names),
+        data=_json({"graph": found, "colours": _colours()}),
         graph_alone=True,
     )
 

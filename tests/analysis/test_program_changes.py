@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from model_profiling.analysis.compare.aspects import aspects_of
 from model_profiling.analysis.compare.program_changes import (
     PartChange,
     ProgramChanges,
@@ -16,6 +17,7 @@ from model_profiling.analysis.compare.program_changes import (
     with_kernels,
 )
 from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
+from model_profiling.analysis.timing.work import Product, Work
 from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, changes, network, side
 
 OPERATORS = st.builds(
@@ -120,6 +122,17 @@ def test_the_changed_block_is_named_first_and_no_other() -> None:
     assert found.modules[0].module == "blocks.3" and found.modules[0].told
     low, high = found.parts[0].low_ms, found.parts[0].high_ms
     assert low is not None and high is not None and 0 < low < found.parts[0].difference_ms < high
+
+
+def test_a_wider_depthwise_convolution_has_more_products_of_one_size() -> None:
+    row = side(network(1), np.random.default_rng(0))[1].instances[0]
+    narrow, wide = (
+        msgspec.structs.replace(row, work=Work("fp32", 0, count, count, Product(2304, 1, 9, count)))
+        for count in (64, 192)
+    )
+    (found,) = aspects_of([narrow], [wide])
+    assert (found.what, found.before) == ("shape", "64 times 2304 x 9 by 9 x 1")
+    assert found.after == "192 times 2304 x 9 by 9 x 1"
 
 
 def test_one_operator_and_three_are_one_line() -> None:

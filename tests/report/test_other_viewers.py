@@ -24,13 +24,17 @@ import numpy as np
 import pytest
 
 from model_profiling.analysis.run.operator_graph import OperatorGraph
+from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.report.files import model_explorer, perfetto
 from model_profiling.report.files.explorer_command import open_explorer
+from model_profiling.report.files.pair_explorer import pair_explorer_files
 from sme2_kit import Run
 from tests.conftest import kit, needs, needs_hardware
 from tests.helpers.chromium import BINARY, Tab, chromium
+from tests.helpers.pair_forge import forged_pair
+from tests.helpers.program_forge import network
 
 pytestmark = pytest.mark.wide
 # Model Explorer draws with WebGL, which a browser without a graphics card does in software.
@@ -54,6 +58,11 @@ def own_run(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return Path(shutil.copytree(measured_run, tmp_path_factory.mktemp("viewers") / "run"))
 
 
+def _pair() -> ProgramPair:
+    before = network(3)
+    return forged_pair(before, [before[0]._replace(ns=400_000), *before[1:8]])
+
+
 def needs_arms_adapter() -> None:
     """Go on if Arm's adapter is there; it has no package for every Python and system."""
     needs_hardware(sys.version_info < (3, 13) and sys.platform == "linux", "a Python that Arm's adapter is made for")
@@ -70,6 +79,12 @@ def explorer(own_run: Path) -> Iterator[Callable[[], str]]:
     assert done.returncode == 0, done.stderr
     program, *words = shlex.split(done.stdout.split("to show them:")[1])
     assert program == "model-explorer"
+    # The graphs of two programs beside those of the run; what is given last is shown first.
+    written = map(str, pair_explorer_files([_pair()], own_run))
+    graph, *overlays = written
+    at = next(place for place, word in enumerate(words) if word.startswith("--node_data_paths="))
+    words[at] = words[at].replace("=", f"={','.join(overlays)},")
+    words.insert(at, graph)
     with socket.socket() as taken:
         taken.bind(("localhost", 0))
         port = taken.getsockname()[1]
@@ -240,6 +255,15 @@ def test_model_explorer_shows_the_overlays_numbers_on_the_nodes(
             break
     else:
         raise AssertionError("the node has no line with its time on it")
+    # Both programs of a pair: their times, and the differences that can be told from noise.
+    changes = _pair().compared.changes
+    assert changes is not None
+    for name, whole in (("A", changes.before_ms), ("B", changes.after_ms)):
+        show(tab, name)
+        assert column_sum(tab, "ms") == pytest.approx(whole)
+    # The addition that went is only in the other graph.
+    told = sum(part.difference_ms for part in changes.told if part.after_rows)
+    assert column_sum(tab, "difference (ms)") == pytest.approx(told, abs=1e-4)
     # On the .pte, as Arm's adapter draws it: operators within a delegate.
     show(tab, f"{Path(run.manifest.model.path).name}::forward_0_0")
     rows = run.summary.experiments[graph.experiment].breakdown.instances
@@ -285,9 +309,14 @@ def write_on_nodes(tab: Tab, overlay: str) -> None:
 
 def total(tab: Tab, graph: OperatorGraph) -> float:
     """What Model Explorer adds the overlay of times up to."""
+    return column_sum(tab, f"ms, {graph.title}")
+
+
+def column_sum(tab: Tab, name: str) -> float:
+    """The sum of an overlay over the graph that is shown, as Model Explorer has it."""
     tab.until("document.body.innerText.includes('Aggregated stats')")
     stats = table(tab, "Stat")
-    column = next(place for place, title in enumerate(stats[0]) if f"ms, {graph.title}" in title)
+    column = next(place for place, title in enumerate(stats[0]) if name in title)
     return float(next(row for row in stats if row[0] == "Sum")[column])
 
 

@@ -32,6 +32,13 @@ def explorer_command(run: RunView, written: list[Path]) -> list[str]:
     return [_EXECUTABLE, *models, f"--node_data_paths={','.join(map(str, overlays))}", *extensions]
 
 
+def pair_command(written: list[Path]) -> list[str]:
+    """Return what to type for the graphs of two programs; the overlay that is given last is shown first."""
+    overlays = [str(path) for path in written if path.name.endswith(OVERLAY)]
+    models = [str(path) for path in written if path.name.endswith(EXPLORER_GRAPH)]
+    return [_EXECUTABLE, *models, f"--node_data_paths={','.join(overlays)}"]
+
+
 def open_explorer(command: list[str]) -> None:
     """Start Model Explorer with a command of `explorer_command` and wait until it is stopped (Ctrl-C)."""
     # It takes lists apart at commas.

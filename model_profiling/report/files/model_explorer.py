@@ -6,7 +6,7 @@ three: the run's own (`…_graph.json`, which Model Explorer opens without an ex
 all its operators, which have their own in the delegate's graph.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -78,7 +78,7 @@ class Overlay(msgspec.Struct, frozen=True, omit_defaults=True):
     gradient: list[Stop] = []
 
 
-_HOT = [Stop(0, "#fff3e0"), Stop(1, "#b32900")]
+HOT = [Stop(0, "#fff3e0"), Stop(1, "#b32900")]
 _FASTER = [Stop(0, "#ececef"), Stop(1, "#007a59")]
 _LOSS = [Stop(0, "#b32900"), Stop(1, "#e3f2e9")]
 _SME2 = {
@@ -103,9 +103,9 @@ def _number(value: float | None, digits: int) -> ExplorerValue | None:
 
 
 _MEASURES: dict[Metric, _Measure] = {
-    "time": _Measure("ms", lambda node: _number(node.ms, 9), True, _HOT),
+    "time": _Measure("ms", lambda node: _number(node.ms, 9), True, HOT),
     "share": _Measure(
-        "share (%)", lambda node: _number(None if node.share is None else node.share * 100, 6), True, _HOT
+        "share (%)", lambda node: _number(None if node.share is None else node.share * 100, 6), True, HOT
     ),
     "speedup": _Measure(
         "times faster", lambda node: _number(node.change.ratio if node.change else None, 3), False, _FASTER
@@ -131,14 +131,19 @@ def _nodes(graph: OperatorGraph, run: RunView) -> Iterator[ExplorerNode]:
         incoming.setdefault(edge.target, []).append(ExplorerEdge(str(edge.source)))
     sides = run.sides(graph.before, graph.after) if graph.before else ("", "")
     for node in graph.nodes:
-        yield ExplorerNode(
-            id=str(node.id),
-            label=node.operator,
-            namespace=_RUNTIME if node.node == "runtime" else node.module.replace("/", "_").replace(".", "/"),
-            attrs=[Attribute(key, value) for key, value in facts(node, sides)],
-            incoming_edges=incoming.get(node.id, []),
-            outputs_metadata=[ExplorerOutput("0", [Attribute("tensor_shape", node.writes[0])])] if node.writes else [],
-        )
+        yield explorer_node(node, facts(node, sides), incoming.get(node.id, []))
+
+
+def explorer_node(node: GraphNode, said: Iterable[tuple[str, str]], incoming: list[ExplorerEdge]) -> ExplorerNode:
+    """Return a node in its module, with what is said of it as attributes and its shape on what leaves it."""
+    return ExplorerNode(
+        id=str(node.id),
+        label=node.operator,
+        namespace=_RUNTIME if node.node == "runtime" else node.module.replace("/", "_").replace(".", "/"),
+        attrs=[Attribute(key, value) for key, value in said],
+        incoming_edges=incoming,
+        outputs_metadata=[ExplorerOutput("0", [Attribute("tensor_shape", node.writes[0])])] if node.writes else [],
+    )
 
 
 def overlays(run: RunView) -> dict[str, dict[str, Overlay]]:

@@ -4,6 +4,7 @@ const graphSection = document.getElementById("graph");
 const graphView = () => {
   const find = (selector) => graphSection.querySelector(selector);
   const [canvas, detail, experimentChoice, colourChoice, groupChoice] = [".graph-canvas", ".graph-detail", ".graph-experiment", ".graph-colour", ".graph-grouping"].map(find);
+  const changedChoice = find(".graph-changed input");
   const { graphs } = data.graph;
   let graph = graphs[0];
   let tree, open, chosen = null, focused = null, zoom = 1, svg = null, visible = [];
@@ -11,15 +12,23 @@ const graphView = () => {
   const colouring = () => graphColourings[colourChoice.value] ?? graphColourings.category;
 
   const build = (keep) => {
-    tree = graphTree(graph, groupChoice.value);
+    const filtered = Boolean(graph.pair) && changedChoice.checked;
+    tree = graphTree(filtered ? changedOnly(graph) : graph, groupChoice.value);
+    tree.most = Math.max(...[...tree.leaves.values()].map((leaf) => leaf.moved), 0);
     tree.hottest = Math.max(...[...tree.leaves.values()].filter((leaf) => leaf.node.node === "operator").map((leaf) => leaf.share), 0);
     tree.groups = new Map();
     const collect = (box) => { if (box.group) { tree.groups.set(box.id, box); box.children.forEach(collect); } };
     collect(tree.root);
     open = keep ? new Set([...open].filter((id) => tree.groups.has(id))) : firstUnfolded(tree.root);
     find(".graph-notes").textContent = graph.notes.length > 0 ? `${graph.notes.join("; ")}.` : "";
-    find(".graph-sum").textContent = `${tree.root.operators} operators` + (graph.execute_ms === null ? "" : `; all boxes together: ${shownMs(tree.root.ms)} = Method::execute`);
-    graphSection.dataset.sum = tree.root.ms;
+    find(".graph-sum").textContent = graph.pair ? pairSum(filtered) : `${tree.root.operators} operators` + (graph.execute_ms === null ? "" : `; all boxes together: ${shownMs(tree.root.ms)} = Method::execute`);
+    graphSection.dataset.sum = graph.pair ? tree.root.after : tree.root.ms;
+    if (graph.pair) graphSection.dataset.before = tree.root.before;
+  };
+
+  const pairSum = (filtered) => {
+    if (!filtered) return `Operators: ${sidesOf(tree.root)}; all boxes together: ${shownMs(tree.root.before)} before, ${shownMs(tree.root.after)} now = Method::execute.`;
+    return tree.root.changed === 0 ? "Nothing changed." : `${tree.root.operators} of ${graph.nodes.filter((node) => node.node === "operator").length} operators changed; the others are hidden, and edges lead through them.`;
   };
 
   const boxOf = (id) => (id === null ? null : tree.groups.get(id) ?? [...tree.leaves.values()].find((leaf) => leaf.id === id) ?? null);
@@ -28,6 +37,7 @@ const graphView = () => {
     layOut(tree.root, open);
     ({ svg, visible } = drawGraph({ tree, graph, colouring: colouring(), chosen }));
     canvas.replaceChildren(svg);
+    canvas.classList.toggle("plain", Boolean(colouring().plain));
     scale();
     rove(visible.includes(boxOf(focused)) ? focused : visible[0]?.id ?? null, false);
     legend();
@@ -57,12 +67,15 @@ const graphView = () => {
   };
 
   const legend = () => {
-    const items = colouring().legend(tree).map(([colour, text]) => {
+    const items = colouring().legend(tree, graph).map(([colour, text]) => {
       const swatch = element("span", { className: "swatch" });
       swatch.style.background = colour;
       return element("li", {}, swatch, text);
     });
-    find(".graph-legend").replaceChildren(...items, element("li", {}, "⇄ and slanted: transpose"), element("li", {}, "dotted border: portable"), element("li", {}, "dashed edge: order only"));
+    const marks = ["⇄ and slanted: transpose", "dotted border: portable", "dashed edge: order only"];
+    if (graph.pair) marks.push("−, struck out, dashed border: only before", "+, thick border: only now", "dotted edge: only before", "thick edge: only now");
+    if (graph.pair && changedChoice.checked) marks.push("edge of long dashes: through what did not change");
+    find(".graph-legend").replaceChildren(...items, ...marks.map((text) => element("li", {}, text)));
   };
 
   const elementOf = (id) => [...svg.querySelectorAll(".box")].find((box) => box.dataset.id === id) ?? null;
@@ -141,6 +154,7 @@ const graphView = () => {
     return [rows(pairs), ...list("fed by", [...new Set(box.from)]), ...list("feeds", [...new Set(box.to)])];
   };
   const aboutGroup = (box) => {
+    if (graph.pair) return [rows(aboutPair(box, graph))];
     const pairs = [["operators", String(box.operators)]];
     if (graph.execute_ms !== null) {
       pairs.unshift(["time", `${shownMs(box.ms)}, ${percent(box.share)} of Method::execute`]);
@@ -154,15 +168,17 @@ const graphView = () => {
     return [rows(pairs)];
   };
   const showTop = () => {
-    const boxes = [...tree.leaves.values()].filter((leaf) => leaf.node.node === "operator").sort((a, b) => b.ms - a.ms).slice(0, 10);
+    const all = [...tree.leaves.values()].filter((leaf) => leaf.node.node === "operator");
+    const moved = all.some((leaf) => leaf.told > 0);
+    const boxes = all.filter((leaf) => !moved || leaf.told > 0).sort((a, b) => b.moved - a.moved || (graph.pair ? b.after - a.after : b.ms - a.ms)).slice(0, 10);
     const timed = graph.execute_ms !== null;
     const items = boxes.map((box) => {
       const item = jump(box, box.node.name);
-      const words = [timed ? `${shownMs(box.ms)}, ${percent(box.share)}` : "", box.node.module || (box.node.line && graphText(box.node.line))].filter(Boolean);
+      const words = [graph.pair ? box.foot : timed ? `${shownMs(box.ms)}, ${percent(box.share)}` : "", box.node.module || (box.node.line && graphText(box.node.line))].filter(Boolean);
       item.append(element("div", { className: "quiet", textContent: words.join(" · ") }));
       return item;
     });
-    detail.replaceChildren(element("h3", { textContent: timed ? "Costliest operators" : "First operators" }), element("ol", {}, ...items));
+    detail.replaceChildren(element("h3", { textContent: moved ? "Largest differences" : timed ? "Costliest operators" : "First operators" }), element("ol", {}, ...items));
     detail.dataset.shown = "";
   };
 
@@ -297,6 +313,12 @@ const graphView = () => {
   groupChoice.addEventListener("change", () => { chosen = null; restart(false); fitAcross(); });
   find(".graph-find").addEventListener("input", () => search(false));
   find(".graph-find").addEventListener("keydown", (event) => { if (event.key === "Enter") search(true); });
+  changedChoice.addEventListener("change", () => { restart(false); fitAcross(); });
+  if (graph.pair) {
+    find(".graph-about").textContent = ABOUT_PAIR;
+    find(".graph-changed").hidden = false;
+    experimentChoice.parentElement.hidden = graphs.length === 1;
+  }
   offered();
   restart(false);
   fitAcross();

@@ -15,6 +15,13 @@ const sme2Of = ({ sme2: { yes, no, unknown } }) => (yes + no + unknown === 0 ? n
 
 // Each way to colour: whether a graph has what it shows, the colour of a box, what its last line says, and the legend.
 const graphColourings = {
+  difference: {
+    name: "difference",
+    has: (graph) => Boolean(graph.pair),
+    colour: pairColour,
+    plain: true,
+    legend: (tree, graph) => pairLegend(tree, graph.pair.known),
+  },
   category: {
     name: "category",
     has: () => true,
@@ -29,7 +36,7 @@ const graphColourings = {
   },
   speedup: {
     name: "times faster",
-    has: (graph) => graph.sides[0] !== "" && graph.execute_ms !== null,
+    has: (graph) => graph.sides[0] !== "" && graph.execute_ms !== null && !graph.pair,
     colour: (box) => {
       const ratio = timesFaster(box);
       if (ratio === null) return PLAIN;
@@ -70,14 +77,15 @@ const labelBoxes = (box, graph, colouring) => {
   box.children?.forEach((child) => labelBoxes(child, graph, colouring));
   const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
   const time = graph.execute_ms !== null && box.node?.node !== "input" && box.node?.node !== "output";
-  box.foot = colouring.foot?.(box) || (time ? `${shownMs(box.ms)} · ${percent(box.share)}` : "");
+  const took = !time ? "" : graph.pair ? pairFoot(box, graph) : `${shownMs(box.ms)} · ${percent(box.share)}`;
+  box.foot = colouring.foot?.(box) || took;
   if (box.group) {
     box.title = cut(box.name, 30);
     box.subtitle = box.operators > 0 ? `${box.operators} operators${box.transposes ? `, ${box.transposes} ⇄` : ""}` : `${box.children.length} parts`;
-    box.headline = cut(`▾ ${box.name}${time ? ` · ${shownMs(box.ms)} · ${percent(box.share)}` : ""}`, 60);
+    box.headline = cut(`▾ ${box.name}${took && ` · ${took}`}`, 60);
   } else {
     const { node } = box;
-    box.title = cut(`${node.transpose ? "⇄ " : ""}${node.title ?? node.name}`, 30);
+    box.title = cut(`${MARKS[node.side] ?? ""}${node.transpose ? "⇄ " : ""}${node.title ?? node.name}`, 30);
     const shape = node.shape !== undefined ? graphText(node.shape) : "";
     box.subtitle = cut(node.node === "operator" && node.transpose ? shape : box.under ?? shape, 34);
     if (node.node === "input" || node.node === "output") [box.title, box.subtitle] = [node.name, cut(shape || graphText(node.facts[1] ?? 0), 34)];

@@ -2,7 +2,7 @@
 const drawGraph = ({ tree, graph, colouring, chosen }) => {
   const visible = [];
   const described = (box) => {
-    const time = graph.execute_ms === null ? "" : `, ${shownMs(box.ms)}, ${percent(box.share)}`;
+    const time = graph.execute_ms === null ? "" : graph.pair ? `, ${pairFoot(box, graph)}` : `, ${shownMs(box.ms)}, ${percent(box.share)}`;
     if (box.group) return `${box.name}: ${box.operators} operators${time}; Enter ${box.open ? "folds" : "unfolds"}`;
     return `${box.node.name}${box.under ? ` in ${box.under}` : ""}, ${box.node.category}${time}`;
   };
@@ -17,7 +17,7 @@ const drawGraph = ({ tree, graph, colouring, chosen }) => {
   };
 
   const drawBox = (layer, box, x, y) => {
-    const kinds = { group: box.group, unfolded: box.open, nested: box.open && depthOf(box) % 2 === 0, transpose: box.node?.transpose, portable: box.node?.where === "portable", end: box.node && box.node.node !== "operator", chosen: box.id === chosen };
+    const kinds = { group: box.group, unfolded: box.open, nested: box.open && depthOf(box) % 2 === 0, transpose: box.node?.transpose, portable: box.node?.where === "portable", end: box.node && box.node.node !== "operator", "only-before": box.node?.side === "before", "only-after": box.node?.side === "after", chosen: box.id === chosen };
     const names = Object.keys(kinds).filter((name) => kinds[name]);
     const g = svgElement("g", { class: ["box", ...names].join(" "), role: "button", tabindex: "-1", "aria-label": described(box) });
     Object.assign(g.dataset, { id: box.id });
@@ -42,7 +42,7 @@ const drawGraph = ({ tree, graph, colouring, chosen }) => {
       if (colours) line.setAttribute("fill", colours[1]);
       g.append(line);
     });
-    if (box.group && box.ms > 0) stripe(g, box, x, y);
+    if (box.group && box.ms > 0 && !colouring.plain) stripe(g, box, x, y);
   };
 
   // The categories in a folded group, along its lower edge.
@@ -61,9 +61,10 @@ const drawGraph = ({ tree, graph, colouring, chosen }) => {
     for (const link of group.links.values()) {
       if (!link.points) continue;
       const path = link.points.map(({ x, y }) => [x + left, y + top]);
-      const line = svgElement("path", { d: smooth(path), class: `edge${link.order ? " order" : ""}`, "marker-end": "url(#graph-arrow)" });
+      const only = link.sides.size === 1 ? ["", " before", " after"][[...link.sides][0]] : "";
+      const line = svgElement("path", { d: smooth(path), class: `edge${link.order ? " order" : link.through ? " through" : ""}${only}`, "marker-end": "url(#graph-arrow)" });
       Object.assign(line.dataset, { from: link.from.id, to: link.to.id });
-      line.append(svgElement("title", {}, link.order ? "execution order; what is read is not known" : `${link.tensors.length > 1 ? `${link.tensors.length} tensors: ` : ""}${[...new Set(link.tensors)].slice(0, 3).join(", ")}`));
+      line.append(svgElement("title", {}, link.order ? "execution order; what is read is not known" : link.through ? "through operators that did not change" : `${only && `${ONLY[only.trim()]}: `}${link.tensors.length > 1 ? `${link.tensors.length} tensors: ` : ""}${[...new Set(link.tensors)].slice(0, 3).join(", ")}`));
       layer.append(line);
     }
     for (const child of group.children) drawBox(layer, child, left + child.x, top + child.y);
@@ -96,7 +97,7 @@ const savedGraph = (svg) => {
   const originals = [...svg.querySelectorAll("*")];
   [...copy.querySelectorAll("*")].forEach((made, place) => {
     const style = getComputedStyle(originals[place]);
-    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "opacity"]) made.setAttribute(name, style.getPropertyValue(name));
+    for (const name of ["fill", "stroke", "stroke-width", "stroke-dasharray", "font-size", "font-weight", "text-decoration-line", "opacity"]) made.setAttribute(name, style.getPropertyValue(name));
     for (const name of ["tabindex", "role", "aria-label", "aria-expanded", "data-id"]) made.removeAttribute(name);
   });
   copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");

@@ -62,21 +62,29 @@ const graphFirst = (box) => {
   return box.first;
 };
 
+const SUMS = ["ms", "share", "operators", "transposes", "before", "after", "placedMs", "difference", "moved", "told", "changed", "onlyBefore", "onlyAfter"];
+// Of a node of two programs: what of its difference can be told from noise, and which side it is of.
+const differences = ({ node, told, changed, side, before_ms: before, after_ms: after }) => {
+  const difference = told ? after - before : 0;
+  const only = (name) => Number(node === "operator" && side === name);
+  return { difference, moved: Math.abs(difference), told: Number(!!told), changed: Number(!!changed), onlyBefore: only("before"), onlyAfter: only("after") };
+};
+
 // What a group takes in all; a box of one operator has the same fields.
 const addUp = (box) => {
   if (!box.group) {
     const { node } = box;
     return Object.assign(box, {
       ms: node.ms ?? 0, share: node.share ?? 0, operators: Number(node.node === "operator"), transposes: Number(!!node.transpose),
-      before: node.before_ms ?? 0, after: node.after_ms ?? 0, placedMs: node.placed ? node.ms ?? 0 : 0,
+      before: node.before_ms ?? 0, after: node.after_ms ?? 0, ...differences(node), placedMs: node.placed ? node.ms ?? 0 : 0,
       sme2: { yes: 0, no: 0, unknown: 0, ...(node.sme2 ? { [node.sme2]: 1 } : {}) },
       parts: { [node.category]: node.ms ?? 0 }, sqnr: node.sqnr ?? null,
     });
   }
-  Object.assign(box, { ms: 0, share: 0, operators: 0, transposes: 0, before: 0, after: 0, placedMs: 0, sme2: { yes: 0, no: 0, unknown: 0 }, parts: {}, sqnr: null });
+  Object.assign(box, Object.fromEntries(SUMS.map((name) => [name, 0])), { sme2: { yes: 0, no: 0, unknown: 0 }, parts: {}, sqnr: null });
   for (const child of box.children) {
     addUp(child);
-    for (const name of ["ms", "share", "operators", "transposes", "before", "after", "placedMs"]) box[name] += child[name];
+    for (const name of SUMS) box[name] += child[name];
     for (const name of Object.keys(box.sme2)) box.sme2[name] += child.sme2[name];
     for (const [name, ms] of Object.entries(child.parts)) box.parts[name] = (box.parts[name] ?? 0) + ms;
     if (child.sqnr !== null) box.sqnr = Math.min(box.sqnr ?? Infinity, child.sqnr);
@@ -118,7 +126,7 @@ const ancestors = (box) => {
 // An edge is drawn in the innermost group that holds both its ends, between what of it holds each.
 const linkUp = (graph, leaves) => {
   for (const leaf of leaves.values()) [leaf.from, leaf.to] = [[], []];
-  for (const [source, target, tensor, order] of graph.edges) {
+  for (const [source, target, tensor, order, side = 0, through = 0] of graph.edges) {
     const [one, other] = [leaves.get(source), leaves.get(target)];
     if (!one || !other) continue;
     const [above, below] = [ancestors(one), ancestors(other)];
@@ -126,8 +134,10 @@ const linkUp = (graph, leaves) => {
     while (above[depth + 1] && above[depth + 1] === below[depth + 1]) depth += 1;
     const [from, to] = [above[depth + 1], below[depth + 1]];
     const key = `${from.id}\n${to.id}`;
-    const link = above[depth].links.get(key) ?? { from, to, tensors: [], order: true };
+    const link = above[depth].links.get(key) ?? { from, to, tensors: [], order: true, through: true, sides: new Set() };
     link.order &&= Boolean(order);
+    link.through &&= Boolean(through);
+    link.sides.add(side);
     if (!order) link.tensors.push(graphText(tensor));
     above[depth].links.set(key, link);
     if (!order) {
@@ -137,13 +147,13 @@ const linkUp = (graph, leaves) => {
   }
 };
 
-// Unfold what takes most of the time, as long as it all fits one look.
+// Unfold what changed most, or takes most of the time, as long as it all fits one look.
 const firstUnfolded = (root) => {
   const open = new Set();
   const closed = root.children.filter((box) => box.group);
   let boxes = root.children.length;
   while (closed.length > 0) {
-    closed.sort((a, b) => a.ms - b.ms || a.operators - b.operators);
+    closed.sort((a, b) => a.moved - b.moved || a.ms - b.ms || a.operators - b.operators);
     const next = closed.pop();
     // A few boxes alone tell nothing, whatever they hold.
     if (next.name === RUNTIME_GROUP || (boxes > 10 && boxes + next.children.length > FIRST_BOXES)) continue;
