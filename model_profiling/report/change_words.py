@@ -25,6 +25,8 @@ class DifferenceRow(NamedTuple):
     after_ms: float
     difference: str
     what: str = ""
+    # Whether the difference can be told from noise.
+    told: bool = False
 
 
 def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
@@ -36,12 +38,12 @@ def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
     return f"{middle} ({low:+.3f} to {high:+.3f})"
 
 
-def part_name(part: PartChange) -> str:
-    """Return a part by its module, line and code; by its operators where it has none of these."""
+def part_name(part: PartChange, module: str | None = None) -> str:
+    """Return a part by its module, or what is given instead, its line and code; by its operators where it has none."""
     if part.matched == "runtime":
         return "ExecuTorch runtime"
     code = part.code if len(part.code) <= _MOST_CODE else f"{part.code[: _MOST_CODE - 3]}..."
-    place = " ".join(filter(None, [part.module, part.source_line, code]))
+    place = " ".join(filter(None, [part.module if module is None else module, part.source_line, code]))
     return place or ", ".join(part.operators[:_MOST_OPERATORS])
 
 
@@ -75,13 +77,15 @@ def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
     """Return what the whole difference consists of: the largest changes, what is left in one line each, the whole."""
     listed = changes.different[:most]
     rows = [
-        DifferenceRow(part_name(part), part.before_ms, part.after_ms, difference_text(part), _described(part))
+        DifferenceRow(
+            part_name(part), part.before_ms, part.after_ms, difference_text(part), _described(part), part.told
+        )
         for part in listed
     ]
     seen = set(map(id, listed))
     rest = [part for part in changes.parts if id(part) not in seen]
     if smaller := [part for part in rest if part.told]:
-        rows.append(_rest(counted(len(smaller), "smaller change"), smaller))
+        rows.append(_rest(counted(len(smaller), "smaller change"), smaller)._replace(told=True))
     if others := [part for part in rest if not part.told]:
         name = counted(len(others), "other part")
         rows.append(_rest(name if changes.low_ms is None else f"{name}, each ~", others))
