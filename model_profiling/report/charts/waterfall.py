@@ -38,6 +38,11 @@ def waterfall(rows: Sequence[DifferenceRow], sides: tuple[str, str], width: int,
     ]
     room = max(text_width(bar["label"]) for bar in bars) + 14
     end = low + (max(levels) - low or 1.0) * inner / max(inner - room, inner / 4)
+    # Links go behind names.
+    behind = [
+        {"low": low, "high": low + (end - low) * min(text_width(bar["name"]) / inner, 1.0), "heading": bar["heading"]}
+        for bar in bars
+    ]
     x = {"type": "quantitative", "scale": {"domain": [low, end], "nice": False, "zero": False}}
     y = {"type": "quantitative", "scale": {"domain": [len(bars), 0], "nice": False}, "axis": None}
     said = f"time (ms, traced); the axis starts at {low:.3g} ms" if low else "time (ms, traced)"
@@ -60,6 +65,11 @@ def waterfall(rows: Sequence[DifferenceRow], sides: tuple[str, str], width: int,
                 "data": {"values": links},
                 "mark": {"type": "rule", "color": theme.quiet, "strokeDash": [2, 2]},
                 "encoding": {"x": {"field": "level", **x}, "y": {"field": "from", **y}, "y2": {"field": "to"}},
+            },
+            {
+                "data": {"values": behind},
+                "mark": {"type": "rule", "color": theme.paper, "strokeWidth": 14},
+                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": {"field": "heading", **y}},
             },
             _text(bars, "label", {"field": "high", **x}, {"field": "middle", **y}, {"dx": 6, "fontWeight": "bold"}),
             _text(bars, "name", {"datum": low, **x}, {"field": "heading", **y}, {}),

@@ -28,8 +28,10 @@ def sections(pair: ProgramPair, key: str, heading: str) -> list[Section]:
         tree = Tree("changes", _COLUMNS, _root(pair, changes), "changed only")
         said = "Milliseconds of traced executions, which add up. Intervals hold together; `~` cannot be told from noise."
         found.append(Section(f"changes{key}", f"{heading}By module and line", [Paragraph(said), tree]))
-    if sentences := _besides(pair):
-        found.append(Section(f"besides{key}", f"{heading}Accuracy, start-up and memory", [Bullets(sentences)]))
+    if besides := _besides(pair):
+        subjects = " and ".join(filter(None, [", ".join(list(besides)[:-1]), list(besides)[-1]]))
+        said = [sentence for sentences in besides.values() for sentence in sentences]
+        found.append(Section(f"besides{key}", heading + subjects[0].upper() + subjects[1:], [Bullets(said)]))
     return found
 
 
@@ -49,16 +51,18 @@ def _consists_of(changes: ProgramChanges, picture: str) -> list[Block]:
     return [Picture(picture, caption), Bullets([f"{row.what}." for row in rows if row.what])]
 
 
-def _besides(pair: ProgramPair) -> list[str]:
-    compared = pair.compared
-    found = [f"{words.agreement_sentence(each)}." for each in compared.accuracy]
+def _besides(pair: ProgramPair) -> dict[str, list[str]]:
+    """Return what else was compared, by subject."""
+    compared, found = pair.compared, {}
+    if compared.accuracy:
+        found["accuracy"] = [f"{words.agreement_sentence(each)}." for each in compared.accuracy]
     if compared.kernels is not None:
-        found.append(f"outputs: {words.outputs_sentence(compared.outputs)}.")
-        found.append(f"{words.kernels_sentence(compared.kernels)}.")
+        found["outputs"] = [f"outputs: {words.outputs_sentence(compared.outputs)}."]
+        found["kernels"] = [f"{words.kernels_sentence(compared.kernels)}."]
     if compared.startup is not None:
-        found.append(f"{words.startup_sentence(compared.startup)}.")
+        found["start-up"] = [f"{words.startup_sentence(compared.startup)}."]
     if compared.memory is not None:
-        found.append(f"{words.memory_sentence(compared.memory)}.")
+        found["memory"] = [f"{words.memory_sentence(compared.memory)}."]
     return found
 
 
