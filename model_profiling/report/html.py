@@ -69,7 +69,7 @@ def comparison(
 ) -> str:
     """Return the page of compared pairs; `timelines` are the sections, pair by pair, that both timelines follow."""
     graphed = "graph" in data
-    script = _script("common.js", "timeline.js", *(_GRAPH_SCRIPTS if graphed else ()), "theme.js")
+    script = _script("common.js", "tree.js", "timeline.js", *(_GRAPH_SCRIPTS if graphed else ()), "theme.js")
     return _rendered(
         "compare.html",
         script,

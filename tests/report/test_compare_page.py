@@ -1,6 +1,7 @@
 """The page of two programs that were compared: it adds up, claims nothing of noise, and works in a browser."""
 
 import importlib.util
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,33 +11,31 @@ import pytest
 
 from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.run.program_pair import ProgramPair
+from model_profiling.cli.main import main
 from model_profiling.report import change_words, compare_page
 from model_profiling.report.blocks import Branch, Report, Tree
 from model_profiling.report.charts.frame import NARROW, WIDE
 from model_profiling.report.charts.waterfall import waterfall
 from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.drawing.theme import FASTER, LIGHT, SLOWER
-from tests.conftest import needs
+from tests.conftest import kit, needs
 from tests.helpers.chromium import BINARY, Tab, chromium
 from tests.helpers.page_fit import misfits
 from tests.helpers.program_forge import CONV, TRANSPOSE, Op, network, pair
+from tests.helpers.run_use import RUN, command
 
 HOSTILE = "</script><img src=x onerror=window.taken=1>"
 
 
 def changed(blocks: int) -> list[Op]:
     """Return a network whose first block is slower, whose second is faster, and that has one operator more."""
-    found = []
-    for op in network(blocks):
-        if op.module == "blocks.0.conv":
-            op = op._replace(ns=op.ns * 2, name=CONV.replace("F32", "QC8"))
-        if op.module.startswith("blocks.1"):
-            op = op._replace(ns=op.ns / 2)
-        found.append(op)
+    found = [op._replace(ns=op.ns / 2) if op.module.startswith("blocks.1") else op for op in network(blocks)]
+    found[0] = found[0]._replace(ns=found[0].ns * 2, name=CONV.replace("F32", "QC8"))
     return [*found, Op(TRANSPOSE, 30_000, "head", "x.transpose(1, 2)", 20)]
 
 
 SIX = pair(network(6), changed(6), ("fp32", "int8"))
+SIX_SIDES = (SIX.before, SIX.after)
 SAME = pair(network(6), network(6), ("A:net", "B:net"))
 
 
@@ -71,7 +70,7 @@ def test_what_changed_stands_first_and_is_unfolded_and_the_rest_is_folded_away()
     assert set(names[:3]) == {"blocks.0", "blocks.1", "head"} and names[-1] == "5 other modules"
     assert whole.children[-1].minor and not whole.children[-1].opened
     conv = next(b for b in levels(whole) if b.name.text.startswith("conv net.py:10") and not b.minor)
-    assert "dtype F32 -> QC8" in conv.detail and conv.cells[2].shown.startswith("+0.0")
+    assert "dtype F32 -> QC8" in str(conv.detail) and conv.cells[2].shown.startswith("+0.0")
     assert [(op.name.text, op.detail) for op in conv.children] == [(CONV.replace("F32", "QC8"), f"was {CONV}")]
     came = next(b for b in levels(whole) if b.detail == "only after")
     assert came.name.text == TRANSPOSE and came.cells[0].shown == "-"
@@ -123,7 +122,19 @@ def test_what_was_measured_on_a_busy_machine_is_subdued_and_says_so_first() -> N
     assert made.subdued and "busy" in made.alerts[0]
 
 
-SIX_SIDES = (SIX.before, SIX.after)
+def test_the_command_writes_it_where_it_is_told_and_json_stays_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    experiments = sorted(path.name for path in RUN.iterdir() if path.name.endswith(("_off", "_on")))
+    sides = [f"{RUN}:{name}" for name in experiments]
+    done = kit("compare", *sides, "--json", "--html", cwd=tmp_path)
+    (name,) = [path.name for path in tmp_path.glob("compare_*_off_*_on.html")]
+    assert len(json.loads(done.stdout)) == 1 and f"report:    {name}" in done.stderr
+    said = command("compare", *sides, "--html", tmp_path / "own.html")
+    assert said.index("95 % interval") < said.index(f"report:    {tmp_path / 'own.html'}")
+    with pytest.raises(SystemExit):
+        main(["compare", "--html", *sides])
+    assert "give --html after A and B" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +160,7 @@ def opened(tab: Tab, write: Callable[..., Path]) -> Tab:
 
 
 def chosen(tab: Tab, which: str) -> list[str]:
-    return tab.value(f"[...document.querySelectorAll('#timeline rect.{which}')].map((r) => r.dataset.experiment)")
+    return list(tab.value(f"[...document.querySelectorAll('#timeline rect.{which}')].map((r) => r.dataset.experiment)"))
 
 
 def test_choosing_an_operator_lights_its_counterpart_and_says_what_changed(opened: Tab) -> None:
@@ -230,3 +241,6 @@ def test_five_thousand_operators_are_a_page_that_opens(tab: Tab, write: Callable
     tab.errors.clear()
     tab.open(page)
     assert tab.value("document.querySelectorAll('#timeline rect').length") > 10_000 and tab.errors == []
+    # Styles that ask much of every row take minutes here.
+    tab.resize(390)
+    assert tab.value("document.documentElement.scrollWidth <= innerWidth")

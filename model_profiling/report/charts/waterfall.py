@@ -33,9 +33,7 @@ def waterfall(rows: Sequence[DifferenceRow], sides: tuple[str, str], width: int,
         bar |= {"top": number + _TOP, "bottom": number + _BOTTOM, "heading": number + _NAME}
         bar["middle"] = number + (_TOP + _BOTTOM) / 2
         bar["name"] = shortened(bar["name"], inner - 6)
-    links = [
-        {"level": level, "from": number + _BOTTOM, "to": number + 1 + _TOP} for number, level in enumerate(levels)
-    ]
+    links = [{"level": level, "from": number + _BOTTOM, "to": number + 1 + _TOP} for number, level in enumerate(levels)]
     room = max(text_width(bar["label"]) for bar in bars) + 14
     end = low + (max(levels) - low or 1.0) * inner / max(inner - room, inner / 4)
     # Links go behind names.

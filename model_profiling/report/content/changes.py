@@ -26,12 +26,14 @@ def sections(pair: ProgramPair, key: str, heading: str) -> list[Section]:
         blocks = [*_consists_of(changes, f"waterfall{key}"), *([Bullets(changes.notes)] if changes.notes else [])]
         found.append(Section(f"difference{key}", f"{heading}What the difference consists of", blocks))
         tree = Tree("changes", _COLUMNS, _root(pair, changes), "changed only")
-        said = "Milliseconds of traced executions, which add up. Intervals hold together; `~` cannot be told from noise."
+        said = (
+            "Milliseconds of traced executions, which add up. Intervals hold together; `~` cannot be told from noise."
+        )
         found.append(Section(f"changes{key}", f"{heading}By module and line", [Paragraph(said), tree]))
     if besides := _besides(pair):
         subjects = " and ".join(filter(None, [", ".join(list(besides)[:-1]), list(besides)[-1]]))
-        said = [sentence for sentences in besides.values() for sentence in sentences]
-        found.append(Section(f"besides{key}", heading + subjects[0].upper() + subjects[1:], [Bullets(said)]))
+        sentences = [sentence for each in besides.values() for sentence in each]
+        found.append(Section(f"besides{key}", heading + subjects[0].upper() + subjects[1:], [Bullets(sentences)]))
     return found
 
 
@@ -67,7 +69,7 @@ def _besides(pair: ProgramPair) -> dict[str, list[str]]:
 
 
 def _root(pair: ProgramPair, changes: ProgramChanges) -> Branch:
-    scale = max((abs(part.difference_ms) for part in (*changes.modules, changes)), default=0.0)
+    scale = max(abs(changes.difference_ms), *(abs(module.difference_ms) for module in changes.modules), 0.0)
     modules = [
         _module(pair, module, parts, scale, place < _MOST_OPENED)
         for place, (module, parts) in enumerate(changes.by_module)
@@ -120,7 +122,9 @@ def _operator(before: InstanceTime | None, after: InstanceTime | None) -> Branch
     detail = "only before" if after is None else "only after" if before is None else ""
     if before is not None and after is not None and before.operator != after.operator:
         detail = f"was {before.operator}"
-    cells = tuple(Number("-", None) if each is None else Number(numbers.ms(each.ms), each.ms) for each in (before, after))
+    cells = tuple(
+        Number("-", None) if each is None else Number(numbers.ms(each.ms), each.ms) for each in (before, after)
+    )
     return Branch(Name(shown.operator), detail, (*cells, Number("", None)), 0.0, "")
 
 

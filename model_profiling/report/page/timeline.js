@@ -11,6 +11,7 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
   const whole = Math.max(...experiments.flatMap(([, one]) => one.spans.map((span) => span[START] + span[DURATION])), 1);
   let view = [0, whole];
   let chosen = null;
+  let drawn = null;
 
   const time = (us, step) => (step < 1000 ? `${+us.toFixed(1)} us` : `${+(us / 1000).toFixed(3)} ms`);
   const clamp = (start, end) => {
@@ -140,6 +141,7 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
     });
     canvas.replaceChildren(svg);
     [canvas.dataset.start, canvas.dataset.end] = view;
+    drawn = width;
   };
 
   const actions = { in: () => zoom(0.5), out: () => zoom(2), left: () => pan(-0.25), right: () => pan(0.25), all: () => clamp(0, whole) };
@@ -170,7 +172,8 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
     pan((grabbed - event.clientX) / canvas.clientWidth);
     grabbed = event.clientX;
   });
-  new ResizeObserver(draw).observe(canvas);
+  // It reports the first size, too, which is drawn already.
+  new ResizeObserver(() => { if (canvas.clientWidth !== drawn) draw(); }).observe(canvas);
   draw();
 };
 
