@@ -64,6 +64,14 @@ class Comparisons(Records[Compared]):
         """The same with the operators, graphs and timelines of both sides, as pages show them."""
         return [ProgramPair(each, *sides) for each, sides in zip(self, self._sides, strict=True)]
 
+    def report(self, output: str | Path, title: str = "") -> Path:
+        """Write a page and say where: the verdict, what the difference consists of, modules and both timelines."""
+        from model_profiling.report import compare_page
+        from model_profiling.report.drawing.drawing_pool import DrawingPool
+
+        with DrawingPool() as artist:
+            return compare_page.write(self.pairs, artist, Path(output), title)
+
     @property
     def latency(self) -> Records[Comparison]:
         """The latency of each pair, as a table."""

@@ -2,6 +2,8 @@
 
 import argparse
 import dataclasses
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from model_profiling.api import Comparisons
     from model_profiling.gates.verdict import Judgement, Limits
 
+# Some file systems allow 143 bytes.
+_MOST_NAME = 100
 HELP = "compare two experiments, runs or dumps; can fail when the second is slower"
 
 
@@ -59,7 +63,23 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--categories", metavar="FILE", help="a JSON file that extends or overrides the category table")
     parser.add_argument("--verbose", action="store_true", help="also say how each category and operator changed")
+    parser.add_argument(
+        "--html",
+        nargs="?",
+        const="",
+        type=_page,
+        metavar="FILE",
+        help="also write a page: the verdict, what the difference consists of, modules, both timelines "
+        "(default: compare_A_B.html in this directory)",
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON list, one comparison for each pair")
+
+
+def _page(text: str) -> str:
+    """Return the name of a page; what follows `--html` and is another word is one of the sides."""
+    if text and not text.lower().endswith((".html", ".htm")):
+        raise argparse.ArgumentTypeError(f"'{text}' does not end in .html; give --html after A and B")
+    return text
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,15 +111,26 @@ def run(args: argparse.Namespace) -> int:
         say_json(list(found))
     else:
         _tell(found, limits, args.verbose)
-        if not limits.given and after is not None:
-            tell(ending(following=_next(Path(after))))
     judgements = judge(list(found), limits, args.strict)
     for judgement in judgements:
         warn(f"gate: {judgement.sentence}\n")
     if judgements:
         warn(f"gate: {conclusion(judgements, args.strict)}\n")
     _leave_for_ci(args, found, judgements)
+    page = None
+    if args.html is not None:
+        page = found.report(args.html or _default_page(args.before, args.after, versions))
+    # With --json, standard output has that alone.
+    last = warn if args.json else tell
+    last(ending(page, _next(Path(after)) if not args.json and not limits.given and after is not None else []))
     return 1 if any(judgement.failed for judgement in judgements) else 0
+
+
+def _default_page(before: str, after: str | None, versions: Sequence[str]) -> str:
+    """Return a name in this directory that says what was compared."""
+    sides = [before, after] if after is not None else [before, *versions]
+    names = [re.sub(r"[^\w.@-]+", "_", Path(side).name.removesuffix(".pte")).strip("._") for side in sides]
+    return f"{'_'.join(['compare', *filter(None, names)])[:_MOST_NAME]}.html"
 
 
 def _next(after: Path) -> list[object]:

@@ -100,14 +100,18 @@ class Branch(msgspec.Struct, frozen=True):
     children: list["Branch"] = []
     # Whether it is unfolded to begin with.
     opened: bool = False
+    # Whether it is hidden where a reader asks for what is of interest alone.
+    minor: bool = False
 
 
 class Tree(msgspec.Struct, frozen=True):
-    """Rows that unfold level by level; `columns` are those of the cells."""
+    """Rows that unfold level by level; `columns` are those of the cells. The page can hide minor branches: `filter` is
+    what that is called, '' for trees that have none."""
 
     key: str
     columns: tuple[str, ...]
     root: Branch
+    filter: str = ""
 
 
 class Picture(msgspec.Struct, frozen=True):

@@ -29,6 +29,11 @@ class DifferenceRow(NamedTuple):
     what: str = ""
     parts: Sequence[PartChange] = ()
 
+    @property
+    def told(self) -> bool:
+        """Whether the difference can be told from noise."""
+        return bool(self.parts) and all(part.told for part in self.parts)
+
 
 def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
     """Return `-1.900 ms (-2.010 to -1.790)`; `~` where it cannot be told from noise, a dash where nothing is known."""
@@ -39,11 +44,11 @@ def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
     return f"{middle} ({low:+.3f} to {high:+.3f})"
 
 
-def part_name(part: PartChange) -> str:
-    """Return a part by its module, line and code; by its operators where it has none of these."""
+def part_name(part: PartChange, module: str | None = None) -> str:
+    """Return a part by its module, or what is given instead, its line and code; by its operators where it has none."""
     if part.matched == "runtime":
         return "ExecuTorch runtime"
-    place = " ".join(filter(None, [part.module, part.source_line]))
+    place = " ".join(filter(None, [part.module if module is None else module, part.source_line]))
     room = min(_MOST_CODE, _MOST_NAME - len(place))
     code = part.code if len(part.code) <= room else f"{part.code[: room - 3]}..." if room >= _LEAST_CODE else ""
     return " ".join(filter(None, [place, code])) or ", ".join(part.operators[:_MOST_OPERATORS])

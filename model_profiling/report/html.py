@@ -25,9 +25,10 @@ from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
 from model_profiling.report.content import headline
-from model_profiling.report.drawing.theme import CATEGORY_COLOURS, for_page, ink_on
+from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
 from model_profiling.report.pair_graph import pair_graph_data
-from model_profiling.report.words import GAINS, SME2_TITLE, unique_labels
+from model_profiling.report.timeline_data import timeline_data
+from model_profiling.report.words import GAINS, SME2_TITLE
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
@@ -63,6 +64,24 @@ def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: 
     """
     script = _script("common.js", "table.js", "hover.js", "theme.js")
     return _rendered("overview.html", script, report=report, figures=_figures(figures), made_from=made_from)
+
+
+def comparison(
+    report: Report, figures: Mapping[str, tuple[str, str]], data: dict[str, Any], timelines: Sequence[str]
+) -> str:
+    """Return the page of compared pairs; `timelines` are the sections, pair by pair, that both timelines follow."""
+    graphed = "graph" in data
+    script = _script("common.js", "tree.js", "timeline.js", *(_GRAPH_SCRIPTS if graphed else ()), "theme.js")
+    return _rendered(
+        "compare.html",
+        script,
+        report=report,
+        figures=_figures(figures),
+        data=_json({**data, "colours": _colours()}),
+        timelines=timelines,
+        graphed=graphed,
+        graph_alone=False,
+    )
 
 
 def graph(run: RunView) -> str:
@@ -124,7 +143,8 @@ def _environment() -> jinja2.Environment:
     environment.filters["plain"] = lambda cell: cell.text if isinstance(cell, Name) else cell
     environment.filters["inline"] = _inline
     environment.filters["address"] = address
-    environment.filters["colour"] = lambda category: CATEGORY_COLOURS.get(category, "#999999")
+    colours = {**CATEGORY_COLOURS, "faster": FASTER, "slower": SLOWER}
+    environment.filters["colour"] = lambda name: colours.get(name, "#999999")
     return environment
 
 
@@ -181,12 +201,7 @@ def _data(run: RunView) -> dict[str, Any]:
 
 
 def _timeline(run: RunView, experiment: str) -> dict[str, Any]:
-    timeline, labels = run.timelines[experiment], unique_labels(run.summary.experiments[experiment].breakdown.instances)
-    spans = [
-        [labels[s.row], s.category, s.where, round(s.start_us, 3), round(s.duration_us, 3), s.depth, s.row]
-        for s in timeline.spans
-    ]
-    return {"execution": timeline.execution, "spans": spans}
+    return timeline_data(run.timelines[experiment], run.summary.experiments[experiment].breakdown.instances)
 
 
 def _json(value: object) -> Markup:

@@ -131,8 +131,8 @@ def test_a_wider_depthwise_convolution_has_more_products_of_one_size() -> None:
         for count in (64, 192)
     )
     (found,) = aspects_of([narrow], [wide])
-    assert (found.what, found.before) == ("shape", "64 times 2304 x 9 by 9 x 1")
-    assert found.after == "192 times 2304 x 9 by 9 x 1"
+    assert (found.what, found.before) == ("shape", "64 of 2304 x 9 by 9 x 1")
+    assert found.after == "192 of 2304 x 9 by 9 x 1"
 
 
 def test_one_operator_and_three_are_one_line() -> None:

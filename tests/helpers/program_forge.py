@@ -5,11 +5,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.compare.program_changes import ProgramChanges, Side, program_changes
+from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
 from model_profiling.analysis.timing.breakdown import SourceLine, break_down
 from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.latency import compare
 from model_profiling.analysis.timing.profile import Instance, Profile, Where
 from model_profiling.analysis.timing.work import Product, Work
+from model_profiling.store.run_directory import Turn
 
 _TABLE = load_table()
 LAUNCHES, _RUNS = 6, 3
@@ -60,8 +64,26 @@ def side(program: Sequence[Op], generator: np.random.Generator, noise: float = 0
     times = (true[:, None, None] * luck * (1 + 0.003 * generator.standard_normal((len(ops), launches, _RUNS)))).reshape(
         len(ops), -1
     )
-    profile = Profile(tuple(instances), times, times * 0, times.sum(axis=0), np.repeat(np.arange(launches), _RUNS))
+    starts = np.cumsum(times, axis=0) - times
+    profile = Profile(tuple(instances), times, starts, times.sum(axis=0), np.repeat(np.arange(launches), _RUNS))
     return profile, break_down(profile, sources, works)
+
+
+def pair(before: Sequence[Op], after: Sequence[Op], names: tuple[str, str] = ("A", "B"), seed: int = 0) -> ProgramPair:
+    """Return two programs as `compare` finds them when it measured both in turns."""
+    generator = np.random.default_rng(seed)
+    sides = [side(before, generator), side(after, generator)]
+    turns = [
+        [Turn(n, float(n), [int(ns) for ns in own.execute.reshape(LAUNCHES, -1)[n]], launch=n) for n in range(LAUNCHES)]
+        for own, _ in sides
+    ]
+    compared = PairComparison(
+        compare((names[0], turns[0]), (names[1], turns[1]), True),
+        compare_profiles((names[0], *sides[0]), (names[1], *sides[1]), True),
+        changes=program_changes(names, sides[0], sides[1], True),
+    )
+    made = [ProgramSide(name, *own, None) for name, own in zip(names, sides, strict=True)]
+    return ProgramPair(compared, made[0], made[1])
 
 
 def changes(before: Sequence[Op], after: Sequence[Op], seed: int = 0, noise: float = 0.01) -> ProgramChanges:

@@ -11,10 +11,11 @@ from typing import Any, cast
 from model_profiling.base.errors import KitError
 from model_profiling.base.visible import visible_values
 from model_profiling.cli.main import _module, make_parser
+from model_profiling.report import compare_page
 from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.drawing.vega import Drawing
 from model_profiling.report.files.report_files import write_report
-from sme2_kit import Run
+from sme2_kit import Run, compare
 
 RUN = Path(__file__).parents[1] / "data" / "known_good_run"
 
@@ -58,6 +59,12 @@ def report(home: Path) -> str:
     return "".join(path.read_text() for path in written)
 
 
+def comparison(home: Path) -> str:
+    """The page of the run against another one."""
+    pairs = compare(RUN, home).pairs
+    return compare_page.write(pairs, cast(DrawingPool, TextArtist()), home.parent / "compare.html").read_text()
+
+
 def uses(home: Path) -> dict[str, Callable[[], str]]:
     """What people do with a run, by name; each gives what it prints or writes."""
     beside = home.parent
@@ -71,6 +78,7 @@ def uses(home: Path) -> dict[str, Callable[[], str]]:
             *("--junit", beside / "junit.xml", "--summary", beside / "summary.md"),
         ),
         "compared": lambda: command("compare", home, RUN, "--json"),
+        "comparison": lambda: comparison(home),
         "runs": lambda: command("history", "runs", home),
     }
 

@@ -98,6 +98,18 @@ class ProgramChanges(msgspec.Struct, frozen=True):
         """Those that are told, then those that differ in something else than time."""
         return [*self.told, *(part for part in self.parts if part.aspects and not part.told)]
 
+    @property
+    def by_module(self) -> list[tuple[ModuleChange, list[PartChange]]]:
+        """Modules with their parts. Names of modules have one depth: that of a part is the longest that holds it."""
+        found: dict[str, list[PartChange]] = {module.module: [] for module in self.modules}
+        for part in self.parts:
+            path = part.module.split(".") if part.module else []
+            holding = (".".join(path[:depth]) for depth in range(len(path), 0, -1))
+            without = _OVERHEAD if part.matched == "runtime" else _MODEL if part.source_line else _NO_LINE
+            own = next((name for name in holding if name in found), without)
+            found[own].append(part)
+        return [(module, found[module.module]) for module in self.modules]
+
 
 class _Group(msgspec.Struct, frozen=True):
     """Rows of both sides that are one part."""

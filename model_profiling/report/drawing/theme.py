@@ -17,6 +17,8 @@ CATEGORY_COLOURS = {
 WHITE, INK = "#fdfdfd", "#111111"
 CATEGORY_INKS = {"CONV": WHITE, "Other": WHITE}
 BEFORE = "#999999"
+# Okabe and Ito's, too; beside each stands a sign.
+FASTER, SLOWER = "#009E73", "#D55E00"
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,17 @@
 // The timeline: one execution of each experiment on a common axis, zoomed by buttons, keys, drag and ctrl + wheel.
-const timeline = document.getElementById("timeline");
-const [NAME, CATEGORY, WHERE, START, DURATION, DEPTH, ROW] = [0, 1, 2, 3, 4, 5, 6];
+// Two programs that are compared face each other: their operators are next to each other, with links between them.
+const [NAME, CATEGORY, WHERE, START, DURATION, DEPTH, ROW, PART] = [0, 1, 2, 3, 4, 5, 6, 7];
 const LANES = [10, 18, 34];
+const LANE = LANES.reduce((a, b) => a + b);
+const LINKS = 60;
 
-const timelineView = () => {
+const timelineView = (timeline, { timelines, labels, parts, linked }) => {
   const canvas = timeline.querySelector(".canvas");
-  const experiments = Object.entries(data.timelines);
+  const experiments = Object.entries(timelines);
   const whole = Math.max(...experiments.flatMap(([, one]) => one.spans.map((span) => span[START] + span[DURATION])), 1);
   let view = [0, whole];
   let chosen = null;
+  let drawn = null;
 
   const time = (us, step) => (step < 1000 ? `${+us.toFixed(1)} us` : `${+(us / 1000).toFixed(3)} ms`);
   const clamp = (start, end) => {
@@ -39,9 +42,10 @@ const timelineView = () => {
     const height = LANES[span[DEPTH]];
     const [fill, ink] = data.colours[span[CATEGORY]];
     const isChosen = chosen && chosen[0] === experiment && chosen[1] === span;
+    const isCounterpart = chosen && parts && chosen[0] !== experiment && counterparts(...chosen).includes(span);
     const rect = svgElement("rect", {
       x, y, width: Math.max(w - (w > 3 ? 0.7 : 0), 0.7), height: height - 2,
-      class: `${span[WHERE] === "runtime" ? "call" : ""} ${isChosen ? "chosen" : ""}`,
+      class: `${span[WHERE] === "runtime" ? "call" : ""} ${isChosen ? "chosen" : ""} ${isCounterpart ? "counterpart" : ""}`,
     });
     // A call contains its operators and has no category of its own to show.
     if (span[WHERE] !== "runtime") rect.setAttribute("fill", fill);
@@ -58,14 +62,35 @@ const timelineView = () => {
   };
 
   const describe = (experiment, span) => {
-    const total = data.timelines[experiment].spans.find((one) => one[DEPTH] === 0)?.[DURATION] ?? whole;
+    const total = timelines[experiment].spans.find((one) => one[DEPTH] === 0)?.[DURATION] ?? whole;
     const share = ((span[DURATION] / total) * 100).toFixed(1);
-    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${data.labels[experiment] ?? experiment}: ${shownMs(span[DURATION] / 1000)}, ${share} % of this execution, from ${shownMs(span[START] / 1000)}`;
+    return `${span[NAME]} (${span[CATEGORY]}, ${span[WHERE]}) in ${labels[experiment] ?? experiment}: ${shownMs(span[DURATION] / 1000)}, ${share} % of this execution, from ${shownMs(span[START] / 1000)}`;
+  };
+
+  // Operators of each part, by side; what a call itself takes is no operator.
+  const members = new Map();
+  if (parts) for (const [name, { spans }] of experiments) for (const span of spans)
+    if (span[WHERE] !== "runtime" && span[PART] >= 0) {
+      if (!members.has(span[PART])) members.set(span[PART], { before: [], after: [] });
+      members.get(span[PART])[name].push(span);
+    }
+  const counterparts = (experiment, span) =>
+    (span[WHERE] !== "runtime" && members.get(span[PART])?.[experiment === "before" ? "after" : "before"]) || [];
+
+  const describePart = (experiment, span) => {
+    const [name, times, what] = parts[span[PART]] ?? [];
+    if (name === undefined) return "";
+    const others = counterparts(experiment, span);
+    const listed = others.slice(0, 4).map((one) => `${one[NAME]} ${shownMs(one[DURATION] / 1000)}`).join(", ");
+    const more = others.length > 4 ? ` and ${others.length - 4} more` : "";
+    const there = experiment === "before" ? "Now" : "Before";
+    const counterpart = span[WHERE] === "runtime" ? "" : others.length ? ` ${there}: ${listed}${more}.` : ` ${there}: nothing.`;
+    return `. ${name}: ${times}; ${what || "the same operators"}.${counterpart}`;
   };
 
   const choose = (experiment, span) => {
     chosen = [experiment, span];
-    timeline.querySelector(".detail").textContent = describe(experiment, span);
+    timeline.querySelector(".detail").textContent = describe(experiment, span) + (parts ? describePart(experiment, span) : "");
     const end = span[START] + span[DURATION];
     if (span[START] < view[0] || end > view[1]) pan((span[START] + end - view[0] - view[1]) / 2 / (view[1] - view[0]));
     else draw();
@@ -78,19 +103,45 @@ const timelineView = () => {
     if (next) choose(...next);
   };
 
+  // The top of each lane of an experiment; of two that face each other, operators are below and above the links.
+  const lanesOf = (index) => {
+    const top = index * (LANE + (parts ? LINKS : 26)) + 20;
+    return parts && index === 1 ? [top + LANES[2] + LANES[1], top + LANES[2], top] : [top, top + LANES[0], top + LANES[0] + LANES[1]];
+  };
+
+  const drawLinks = (svg, number, width, isChosen) => {
+    const scale = width / (view[1] - view[0]);
+    const { before, after } = members.get(number) ?? { before: [], after: [] };
+    if (!before.length || !after.length) return;
+    for (let n = 0; n < Math.max(before.length, after.length); n += 1) {
+      const [one, other] = [before[Math.min(n, before.length - 1)], after[Math.min(n, after.length - 1)]];
+      const ends = [one, other].map((span) => {
+        const x = (span[START] - view[0]) * scale;
+        return [x, x + Math.max(span[DURATION] * scale, 1)];
+      });
+      if (ends.every(([, x]) => x < 0) || ends.every(([x]) => x > width)) continue;
+      const [top, bottom] = [lanesOf(0)[one[DEPTH]] + LANES[one[DEPTH]] - 2, lanesOf(1)[other[DEPTH]]];
+      const d = `M${ends[0][0]} ${top}L${ends[0][1]} ${top}L${ends[1][1]} ${bottom}L${ends[1][0]} ${bottom}Z`;
+      svg.append(svgElement("path", { d, class: `link ${parts[number][3]} ${isChosen ? "lit" : ""}`, "data-part": number }));
+    }
+  };
+
   const draw = () => {
     const width = canvas.clientWidth;
-    const height = experiments.length * (LANES.reduce((a, b) => a + b) + 26) + 26;
+    const height = experiments.length * (LANE + 26) + 26 + (parts ? LINKS - 12 : 0);
     const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}` });
     axis(svg, width, height);
+    if (parts) linked.forEach((number) => drawLinks(svg, number, width, false));
+    if (parts && chosen && chosen[1][WHERE] !== "runtime") drawLinks(svg, chosen[1][PART], width, true);
     experiments.forEach(([name, one], index) => {
-      const top = index * (LANES.reduce((a, b) => a + b) + 26) + 20;
-      svg.append(svgElement("text", { x: 6, y: top - 5 }, `${data.labels[name] ?? name}, execution ${one.execution}`));
-      const lanes = [top, top + LANES[0], top + LANES[0] + LANES[1]];
+      const lanes = lanesOf(index);
+      const y = parts && index === 1 ? lanes[0] + LANES[0] + 11 : lanes[0] - 5;
+      svg.append(svgElement("text", { x: 6, y }, `${labels[name] ?? name}, execution ${one.execution}`));
       one.spans.forEach((span) => drawSpan(svg, name, span, lanes[span[DEPTH]], width));
     });
     canvas.replaceChildren(svg);
     [canvas.dataset.start, canvas.dataset.end] = view;
+    drawn = width;
   };
 
   const actions = { in: () => zoom(0.5), out: () => zoom(2), left: () => pan(-0.25), right: () => pan(0.25), all: () => clamp(0, whole) };
@@ -99,6 +150,10 @@ const timelineView = () => {
   canvas.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     if (event.key === "n" || event.key === "p") step(event.key === "n" ? 1 : -1);
+    else if (event.key === "c" && parts && chosen) {
+      const [other] = counterparts(...chosen);
+      if (other) choose(chosen[0] === "before" ? "after" : "before", other);
+    }
     else if (keys[event.key]) actions[keys[event.key]]();
     else return;
     event.preventDefault();
@@ -117,13 +172,16 @@ const timelineView = () => {
     pan((grabbed - event.clientX) / canvas.clientWidth);
     grabbed = event.clientX;
   });
-  new ResizeObserver(draw).observe(canvas);
+  // It reports the first size, too, which is drawn already.
+  new ResizeObserver(() => { if (canvas.clientWidth !== drawn) draw(); }).observe(canvas);
   draw();
 };
 
-if (timeline && Object.keys(data.timelines).length > 0) {
-  timelineView();
-  timeline.querySelector(".legend").append(
+for (const section of document.querySelectorAll("section.timeline")) {
+  const shown = data.pairs?.[section.dataset.pair] ?? data;
+  if (Object.keys(shown.timelines).length === 0) continue;
+  timelineView(section, shown);
+  section.querySelector(".legend").append(
     ...Object.entries(data.colours).filter(([name]) => name !== "Runtime").map(([name, [colour]]) => {
       const swatch = element("span", { className: "swatch" });
       swatch.style.background = colour;
