@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from model_profiling.analysis.compare.program_changes import OVERHEAD
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 
@@ -39,7 +40,7 @@ def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
 def part_name(part: PartChange) -> str:
     """Return a part by its module, line and code; by its operators where it has none of these."""
     if part.matched == "runtime":
-        return "ExecuTorch runtime"
+        return OVERHEAD
     code = part.code if len(part.code) <= _MOST_CODE else f"{part.code[: _MOST_CODE - 3]}..."
     place = " ".join(filter(None, [part.module, part.source_line, code]))
     return place or ", ".join(part.operators[:_MOST_OPERATORS])

@@ -53,7 +53,10 @@ def aspects_of(before: Sequence[InstanceTime], after: Sequence[InstanceTime]) ->
         computing = [[entry for entry in side if entry.category != "Data Movement"] or side for side in sides]
         found = [
             _aspect("dtype", *(_joined(_PACKED.sub("", entry.dtype) for entry in side) for side in computing)),
-            _aspect("delegation", *map(_places, sides)),
+            # Another runtime knows no delegates.
+            None
+            if any(entry.where == "node" for entry in (*before, *after))
+            else _aspect("delegation", *map(_places, sides)),
             *found,
             _aspect("kernels", *_kernels(kept[0], kept[1])),
             _aspect("layout", *(_joined(_layout(entry) for entry in side) for side in kept)),

@@ -18,7 +18,8 @@ from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump
 from model_profiling.upstream.event_names import DELEGATE_CALL, OPERATOR_CALL
 
-Where = Literal["delegated", "portable", "runtime"]
+# A node is an operator of another runtime's graph.
+Where = Literal["delegated", "portable", "runtime", "node"]
 # What time is counted under: a category of operators, or ExecuTorch itself.
 Part = Literal[Category, "Runtime"]
 Nanoseconds = npt.NDArray[np.float64]
