@@ -4,7 +4,7 @@ What an execution took beyond its nodes is ONNX Runtime's own time and its profi
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 from pathlib import Path
 
@@ -22,9 +22,9 @@ from model_profiling.formats import onnx
 
 # What ONNX Runtime's optimizer adds to the name of a node, or of an output, for what it puts in their place.
 _ADDED = re.compile(r"(?:(?:_bn|_mul)?_nchwc|/\w+Fusion/?|_token_\d+)$")
-_FUSED = "fused "
-# A product of two matrices gives back the shape that a tensor of more axes had.
-_SHAPED_BACK = "gemm_output_reshape"
+_BEFORE = re.compile(r"^(?:fused |Inserted(?:PrecisionFree)?Cast_)")
+# What gives a result the shape or layout back that it had before: it is of what made the result.
+_SHAPED_BACK = ("gemm_output_reshape", "ReorderOutput")
 _BLOCKED = re.compile(r"_nchwc(?:_token_\d+)?$")
 # So many nodes at most become one: a convolution, its addition and its activation.
 _MOST_FUSED = 4
@@ -36,10 +36,13 @@ _PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")
 _OWN = Instance("ONNX Runtime", "ONNX Runtime", "runtime", 0, 0, OperatorClass("Other", "overhead"))
 
 
-def onnx_side(onnx_file: Path, profiles: Sequence[Path], warmup: int = 1) -> tuple[Profile, Breakdown, str]:
+def onnx_side(
+    onnx_file: Path, profiles: Sequence[Path], optimized: Path | None = None, warmup: int = 1
+) -> tuple[Profile, Breakdown, str]:
     """Return the times of an .onnx file's nodes, what they add up to, and why they have no source lines, if none has.
 
-    Each profile is of one launch, whose first `warmup` executions are left out.
+    Each profile is of one launch, whose first `warmup` executions are left out. `optimized` is what ONNX Runtime made
+    of the file (`SessionOptions.optimized_model_filepath`); without it, some of the nodes that it put in have no line.
     """
     launches = [onnx.read_profile(path)[warmup:] for path in profiles]
     for path, launch in zip(profiles, launches, strict=True):
@@ -56,7 +59,7 @@ def onnx_side(onnx_file: Path, profiles: Sequence[Path], warmup: int = 1) -> tup
         )
     launch_of = np.repeat(np.arange(len(launches)), [len(launch) for launch in launches])
     profile = _profile(executions, launch_of)
-    lines, unlinked = _lines(onnx_file, nodes)
+    lines, unlinked = _lines(onnx_file, optimized, nodes)
     works = {row: work for row, node in enumerate(nodes) if (work := _work(node)) is not None}
     return profile, break_down(profile, lines, works), unlinked
 
@@ -146,10 +149,11 @@ def _product(node: onnx.OrtNode) -> Product | None:
     return None
 
 
-def _lines(onnx_file: Path, nodes: Sequence[onnx.OrtNode]) -> tuple[dict[int, SourceLine], str]:
+def _lines(onnx_file: Path, optimized: Path | None, nodes: Sequence[onnx.OrtNode]) -> tuple[dict[int, SourceLine], str]:
     """Return the line of each node that ran, by its row, and why none has one."""
     try:
         exported = onnx.read(onnx_file)
+        made = onnx.read(optimized) if optimized is not None else ()
     except KitError as error:
         return {}, f"{error.message}: {UNLINKED}"
     if not any(node.linked for node in exported):
@@ -157,7 +161,7 @@ def _lines(onnx_file: Path, nodes: Sequence[onnx.OrtNode]) -> tuple[dict[int, So
             {},
             f"{onnx_file.name} does not tell its PyTorch lines, as torch.onnx.export(dynamo=True) does: {UNLINKED}",
         )
-    origins = _origins(nodes, exported)
+    origins = _origins(nodes, exported, made)
     lines = {
         row: SourceLine(node.module, node.file, node.line, node.code, node.op_type)
         for row, node in origins.items()
@@ -166,28 +170,57 @@ def _lines(onnx_file: Path, nodes: Sequence[onnx.OrtNode]) -> tuple[dict[int, So
     return lines, "" if lines else f"the nodes that ran are not those of {onnx_file.name}: {UNLINKED}"
 
 
-def _origins(nodes: Sequence[onnx.OrtNode], exported: Sequence[onnx.OnnxNode]) -> dict[int, onnx.OnnxNode]:
-    """Return the exported node that each node that ran is, or was put in the place of."""
+def _origins(
+    nodes: Sequence[onnx.OrtNode], exported: Sequence[onnx.OnnxNode], optimized: Sequence[onnx.OnnxNode]
+) -> dict[int, onnx.OnnxNode]:
+    """Return the exported node that each node that ran is, or was put in the place of: by its name, else by its
+    outputs, which the optimizer keeps; what it inserted is of what uses it."""
     by_name = _unique([(node.name, node) for node in exported])
     by_output = _unique([(output, node) for node in exported for output in node.outputs])
+    ran = _as_optimized(nodes, optimized)
+    made_by = {name: row for row, node in ran.items() for name in node.outputs}
     found: dict[int, onnx.OnnxNode] = {}
     taken: set[str] = set()
     for row, node in enumerate(nodes):
-        name, origin = node.name.removeprefix(_FUSED), None
-        while origin is None:
-            origin = by_name.get(name)
-            if origin is None and name in by_output:
-                origin = _replaced(by_output[name], node.op_type, by_output, taken)
-            shorter = _ADDED.sub("", name)
-            if shorter == name:
-                break
-            name = shorter
-        if origin is None and node.name.startswith(_SHAPED_BACK):
-            origin = found.get(row - 1)
+        if node.name.startswith(_SHAPED_BACK):
+            maker = made_by.get(next(iter(ran[row].inputs), ""), -1) if row in ran else row - 1
+            if maker in found and (row in ran or nodes[maker].op_type == "Gemm"):
+                found[row] = found[maker]
+            continue
+        names = [*_names(node.name), *(ran[row].outputs if row in ran else ())]
+        origin = next((by_name[name] for name in names if name in by_name), None)
+        if origin is None:
+            last = next((by_output[name] for name in names if name in by_output), None)
+            origin = _replaced(last, node.op_type, by_output, taken) if last is not None else None
         if origin is not None:
             found[row] = origin
             taken.update(origin.outputs)
+    used_by = {name: row for row in reversed(range(len(nodes))) if row in ran for name in ran[row].inputs}
+    for row in reversed(range(len(nodes))):
+        user = next((used_by[name] for name in ran[row].outputs if name in used_by), None) if row in ran else None
+        if row not in found and user in found:
+            found[row] = found[user]
     return found
+
+
+def _names(name: str) -> Iterator[str]:
+    """Yield a name, and what is left of it without each thing that the optimizer added."""
+    name = _BEFORE.sub("", name)
+    while True:
+        yield name
+        shorter = _ADDED.sub("", name)
+        if shorter == name:
+            return
+        name = shorter
+
+
+def _as_optimized(nodes: Sequence[onnx.OrtNode], optimized: Sequence[onnx.OnnxNode]) -> dict[int, onnx.OnnxNode]:
+    """Return the node of the optimized graph that each node that ran is. They run in the order of the file, where some
+    have no name; what runs none or several times does not, and is found by name."""
+    if [node.op_type for node in nodes] == [node.op_type for node in optimized]:
+        return dict(enumerate(optimized))
+    by_name = _unique([(node.name, node) for node in optimized])
+    return {row: by_name[node.name] for row, node in enumerate(nodes) if node.name in by_name}
 
 
 def _unique(named: Sequence[tuple[str, onnx.OnnxNode]]) -> dict[str, onnx.OnnxNode]:
@@ -200,7 +233,7 @@ def _unique(named: Sequence[tuple[str, onnx.OnnxNode]]) -> dict[str, onnx.OnnxNo
 def _replaced(last: onnx.OnnxNode, op_type: str, by_output: dict[str, onnx.OnnxNode], taken: set[str]) -> onnx.OnnxNode:
     """Return what did the work of a fused node that is named after its last output: the convolution before the ReLU."""
     wanted, near = op_type.removeprefix("Fused"), [last]
-    for _ in range(_MOST_FUSED):
+    for _ in range(_MOST_FUSED if classify(op_type).category in ("CONV", "GEMM") else 0):
         for node in near:
             if node.op_type == wanted and not taken.intersection(node.outputs):
                 return node
