@@ -93,8 +93,7 @@ def test_the_optimized_graph_tells_the_lines_of_nodes_without_a_name(tmp_path: P
 
 
 def test_a_folded_normalization_is_of_the_module_that_has_the_weights(tmp_path: Path) -> None:
-    rule = {"pkg.onnxscript.rewriter.rule_name": "FuseBatchNormIntoConv"}
-    exported = model(node("node_conv", "Conv", ["x", "a.conv.weight"], ["y"], 10, "a.norm", **rule))
+    exported = model(node("node_conv", "Conv", ["x", "a.conv.weight"], ["y"], 10, "a.norm", rewritten=True))
     assert lines(side(tmp_path, exported, [("node_conv", "Conv", 9)])) == [("a.conv", 10)]
 
 

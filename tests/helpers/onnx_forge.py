@@ -27,10 +27,10 @@ def node(
     line: int = 0,
     module: str = "",
     inside: bytes = b"",
-    **more: str,
+    rewritten: bool = False,
 ) -> bytes:
-    """A NodeProto; with a line it has the properties that torch.onnx leaves. `inside` is the graph of a branch."""
-    said = dict(more)
+    """A NodeProto; with a line it has the properties that torch.onnx leaves. `inside` is a branch."""
+    said = {"pkg.onnxscript.rewriter.rule_name": "FuseBatchNormIntoConv"} if rewritten else {}
     if line:
         trace = f'  File "/home/me/net.py", line {line}, in forward\n    line {line}'
         said |= {"pkg.torch.onnx.stack_trace": trace, "pkg.torch.onnx.name_scopes": str(["", module, name])}

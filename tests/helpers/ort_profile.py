@@ -1,7 +1,7 @@
 """Exports a network of a Python file to .onnx and profiles it with ONNX Runtime, in as many sessions as asked for.
 
-`python ort_profile.py NET.py OUT LAUNCHES RUNS LEVEL...` writes net.onnx, optimized.onnx and launch-<n>.json to OUT/LEVEL
-of each of ONNX Runtime's levels of optimization.
+`python ort_profile.py NET.py OUT LAUNCHES RUNS LEVEL...` writes net.onnx, optimized.onnx and launch-<n>.json to
+OUT/LEVEL of each of ONNX Runtime's levels of optimization.
 """
 
 import importlib.util

@@ -15,7 +15,7 @@ from model_profiling.analysis.graph.sources import UNLINKED
 from model_profiling.analysis.runtimes.onnx_categories import classify
 from model_profiling.analysis.timing.breakdown import Breakdown, SourceLine, break_down
 from model_profiling.analysis.timing.categories import OperatorClass
-from model_profiling.analysis.timing.profile import Instance, Profile
+from model_profiling.analysis.timing.profile import NO_CHAIN, Instance, Profile
 from model_profiling.analysis.timing.work import BITS, Product, Work
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.formats import onnx
@@ -33,7 +33,7 @@ _DTYPES = {"float": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "QS8", 
 _ELEMENTS = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "float64"}
 _CONVOLUTIONS = ("Conv", "FusedConv")
 _PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")
-_OWN = Instance("ONNX Runtime", "ONNX Runtime", "runtime", 0, 0, OperatorClass("Other", "overhead"))
+_OWN = Instance("ONNX Runtime", "ONNX Runtime", "runtime", NO_CHAIN, 0, OperatorClass("Other", "overhead"))
 
 
 def onnx_side(
@@ -86,7 +86,7 @@ def _profile(executions: Sequence[onnx.OrtExecution], launch_of: "np.typing.NDAr
 
 def _instance(place: int, node: onnx.OrtNode) -> Instance:
     operator = f"{node.op_type} (NCHWc)" if _BLOCKED.search(node.name) else node.op_type
-    return Instance(f"{operator} {node.name}".strip(), operator, "node", 0, place, _class(node))
+    return Instance(f"{operator} {node.name}".strip(), operator, "portable", NO_CHAIN, place, _class(node))
 
 
 def _class(node: onnx.OrtNode) -> OperatorClass:

@@ -153,7 +153,7 @@ def break_down(
     by_where: dict[str, list[float]] = {"delegated": [], "portable": [], "runtime": []}
     for instance, ms in zip(instances, times.tolist(), strict=True):
         by_category[instance.category].append(ms)
-        by_where.setdefault(instance.where, []).append(ms)
+        by_where[instance.where].append(ms)
     spreads, errors = _spreads(profile.times), _errors(profile)
     return Breakdown(
         executions=profile.executions,

@@ -18,13 +18,14 @@ from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump
 from model_profiling.upstream.event_names import DELEGATE_CALL, OPERATOR_CALL
 
-# A node is an operator of another runtime's graph.
-Where = Literal["delegated", "portable", "runtime", "node"]
+Where = Literal["delegated", "portable", "runtime"]
 # What time is counted under: a category of operators, or ExecuTorch itself.
 Part = Literal[Category, "Runtime"]
 Nanoseconds = npt.NDArray[np.float64]
 
 RUNTIME: Literal["Runtime"] = "Runtime"
+# The chain of an operator of another runtime, which has no delegates and no chains of instructions.
+NO_CHAIN = -1
 # What each parent took for itself.
 _OWN_TIME = {DELEGATE_CALL: "delegate call", OPERATOR_CALL: "operator call", etdump.EXECUTE: "method"}
 # An operator's time in one execution counts as disturbed if it is this many standard deviations off its median (as the
