@@ -16,7 +16,7 @@ from model_profiling.analysis.runtimes.onnx_categories import classify
 from model_profiling.analysis.timing.breakdown import Breakdown, SourceLine, break_down
 from model_profiling.analysis.timing.categories import OperatorClass
 from model_profiling.analysis.timing.profile import NO_CHAIN, Instance, Profile
-from model_profiling.analysis.timing.work import BITS, Product, Work
+from model_profiling.analysis.timing.work import BITS, ONNX_ELEMENTS, Product, Work
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.formats import onnx
 
@@ -28,9 +28,8 @@ _SHAPED_BACK = ("gemm_output_reshape", "ReorderOutput")
 _BLOCKED = re.compile(r"_nchwc(?:_token_\d+)?$")
 # So many nodes at most become one: a convolution, its addition and its activation.
 _MOST_FUSED = 4
-# ONNX Runtime's types by the names of XNNPACK, and of the kit's work.
+# ONNX Runtime's types by the names of XNNPACK.
 _DTYPES = {"float": "F32", "float16": "F16", "bfloat16": "BF16", "int8": "QS8", "uint8": "QU8"}
-_ELEMENTS = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "float64"}
 _CONVOLUTIONS = ("Conv", "FusedConv")
 _PRODUCTS = ("Gemm", "FusedGemm", "MatMul", "FusedMatMul")
 _OWN = Instance("ONNX Runtime", "ONNX Runtime", "runtime", NO_CHAIN, 0, OperatorClass("Other", "overhead"))
@@ -113,7 +112,7 @@ def _work(node: onnx.OrtNode) -> Work | None:
     """Return what a node has to do, as far as shapes in the profile tell; those of packed weights are not there."""
     if not node.inputs or not node.outputs:
         return None
-    element = _ELEMENTS.get(node.inputs[0].dtype, node.inputs[0].dtype)
+    element = ONNX_ELEMENTS.get(node.inputs[0].dtype, node.inputs[0].dtype)
     product, sizes = _product(node), [_bytes(tensor) for tensor in (*node.inputs, *node.outputs)]
     kind = _class(node).kind
     if element not in BITS or None in sizes or (classify(node.op_type).category in ("CONV", "GEMM") and not product):
@@ -128,7 +127,7 @@ def _work(node: onnx.OrtNode) -> Work | None:
 
 
 def _bytes(tensor: onnx.OrtTensor) -> int | None:
-    bits = BITS.get(_ELEMENTS.get(tensor.dtype, tensor.dtype))
+    bits = BITS.get(ONNX_ELEMENTS.get(tensor.dtype, tensor.dtype))
     return None if bits is None else prod(tensor.shape) * bits // 8
 
 
