@@ -209,6 +209,8 @@ def test_a_model_nested_without_end_or_with_absurd_sizes_is_refused(tmp_path: Pa
         (b"\x3a" + b"\xff" * 12, "the number at byte"),
         (b"", "it has no graph"),
         (b"<html>", "not a field"),
+        (b" " * (4 << 20), "more fields than a model has"),
+        (b"\n\0" * (4 << 20), "more fields than a model has"),
     ):
         path.write_bytes(data)
         with pytest.raises(onnx.OnnxError, match=why):

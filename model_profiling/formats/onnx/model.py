@@ -17,11 +17,15 @@ from model_profiling.formats.etrecord.source import frame
 # ModelProto.graph, GraphProto.node, and the fields of NodeProto.
 _GRAPH, _NODE = 7, 1
 _INPUT, _OUTPUT, _NAME, _OP_TYPE, _ATTRIBUTE, _METADATA = 1, 2, 3, 4, 5, 9
-# AttributeProto.g and .graphs: the branches of an If, the body of a Loop.
-_SUBGRAPHS = (6, 11)
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-# A network of a hundred thousand nodes has fewer fields than this; a damaged file may say it has any number.
-_MOST_FIELDS = 4_000_000
+# AttributeProto.g and .graphs, and the nodes that have them: the branches of an If, the body of a Loop.
+_SUBGRAPHS, _HOLDERS = (6, 11), ("If", "Loop", "Scan", "SequenceMap")
+# Kinds of fields on the wire, and the sizes of those that always have one.
+_VARINT, _BYTES, _SIZES = 0, 2, {1: 8, 5: 4}
+# A network of twenty thousand nodes has fewer fields than this, nodes and numbers counted as several: nodes have many
+# fields, and numbers are rare. A damaged file may have any number of all.
+_MOST_FIELDS, _NODE_COUNTS, _NUMBER_COUNTS = 1_000_000, 20, 100
+# What is read of the file at once.
+_BLOCK = 1 << 16
 _MOST_DEPTH = 20
 # Longer texts are not what an exporter writes; they count as not there.
 _MOST_TEXT = 1 << 16
@@ -78,6 +82,7 @@ class _Walk:
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path, self._file, self._left = path, file, _MOST_FIELDS
+        self._block, self._block_start = b"", 0
 
     def model(self) -> Iterator[OnnxNode]:
         found = False
@@ -98,6 +103,8 @@ class _Walk:
     def _node(self, start: int, end: int, depth: int) -> Iterator[OnnxNode]:
         texts: dict[int, list[str]] = {_INPUT: [], _OUTPUT: [], _NAME: [], _OP_TYPE: []}
         properties: dict[str, str] = {}
+        attributes: list[tuple[int, int]] = []
+        self._left -= _NODE_COUNTS
         for number, first, last in self._messages(start, end):
             if number in texts:
                 texts[number].append(self._text(first, last))
@@ -105,10 +112,12 @@ class _Walk:
                 entry = {field: self._text(begin, stop) for field, begin, stop in self._messages(first, last)}
                 properties[entry.get(1, "")] = entry.get(2, "")
             elif number == _ATTRIBUTE:
-                for field, begin, stop in self._messages(first, last):
-                    if field in _SUBGRAPHS:
-                        yield from self._graph(begin, stop, depth + 1)
+                attributes.append((first, last))
         name, op_type = ("".join(texts[field][-1:]) for field in (_NAME, _OP_TYPE))
+        for bounds in attributes if op_type in _HOLDERS else ():
+            for number, first, last in self._messages(*bounds):
+                if number in _SUBGRAPHS:
+                    yield from self._graph(first, last, depth + 1)
         inputs = tuple(texts[_INPUT])
         module = _module(properties, inputs)
         yield OnnxNode(name, op_type, inputs, tuple(texts[_OUTPUT]), module, *frame(properties.get(_TRACE, "")))
@@ -119,12 +128,14 @@ class _Walk:
         while at < end:
             self._left -= 1
             if self._left < 0:
-                raise OnnxError(self._path, f"it has more than {_MOST_FIELDS} fields")
+                raise OnnxError(self._path, "it has more fields than a model has")
             key, at = self._varint(at, end)
-            size, kind = {_FIXED64: 8, _FIXED32: 4}.get(key & 7), key & 7
+            kind = key & 7
             if kind == _VARINT:
                 _, at = self._varint(at, end)
+                self._left -= _NUMBER_COUNTS
                 continue
+            size = _SIZES.get(kind)
             if kind == _BYTES:
                 size, at = self._varint(at, end)
             if size is None or size > end - at:
@@ -133,20 +144,24 @@ class _Walk:
                 yield key >> 3, at, at + size
             at += size
 
+    def _bytes(self, at: int, size: int) -> bytes:
+        """Return bytes of the file, from the block that was read last if they are in it."""
+        start = at - self._block_start
+        if start < 0 or start + size > len(self._block):
+            self._file.seek(at)
+            self._block, self._block_start, start = self._file.read(max(size, _BLOCK)), at, 0
+        return self._block[start : start + size]
+
     def _varint(self, at: int, end: int) -> tuple[int, int]:
-        self._file.seek(at)
         value = 0
-        for place, byte in enumerate(self._file.read(min(10, end - at))):
+        for place, byte in enumerate(self._bytes(at, min(10, end - at))):
             value |= (byte & 127) << (7 * place)
             if byte < 128:
                 return value, at + place + 1
         raise OnnxError(self._path, f"the number at byte {at} is cut off")
 
     def _text(self, start: int, end: int) -> str:
-        if end - start > _MOST_TEXT:
-            return ""
-        self._file.seek(start)
-        return self._file.read(end - start).decode(errors="replace")
+        return self._bytes(start, end - start).decode(errors="replace") if end - start <= _MOST_TEXT else ""
 
 
 def _module(properties: dict[str, str], inputs: tuple[str, ...]) -> str:
