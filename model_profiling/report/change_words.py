@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from model_profiling.analysis.compare.program_changes import OVERHEAD
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 
@@ -47,7 +48,7 @@ def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
 def part_name(part: PartChange, module: str | None = None) -> str:
     """Return a part by its module, or what is given instead, its line and code; by its operators where it has none."""
     if part.matched == "runtime":
-        return "ExecuTorch runtime"
+        return OVERHEAD
     place = " ".join(filter(None, [part.module if module is None else module, part.source_line]))
     room = min(_MOST_CODE, _MOST_NAME - len(place))
     code = part.code if len(part.code) <= room else f"{part.code[: room - 3]}..." if room >= _LEAST_CODE else ""

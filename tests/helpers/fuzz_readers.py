@@ -35,6 +35,7 @@ from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.summary import analyse_run
 from model_profiling.analysis.run.timeline import read_timeline
 from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.runtimes.onnx_profile import onnx_side
 from model_profiling.analysis.sme2.forecast_validation import (
     ForecastValidation,
     HeldGain,
@@ -69,7 +70,7 @@ from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Jobs, RunNote, SweepFolder
 from model_profiling.fleet.sweep.parcels import pack, unpack
 from model_profiling.fleet.sweep.task import TaskResult, read_result
-from model_profiling.formats import etdump, etrecord, pte
+from model_profiling.formats import etdump, etrecord, onnx, pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.formats.pte.sequence import sequence_program
@@ -97,6 +98,7 @@ from model_profiling.store.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, Exp
 from model_profiling.store.derived import fingerprint, read_index
 from model_profiling.store.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
 from tests.helpers import fuzz_mutations as mutations
+from tests.helpers import onnx_forge
 from tests.helpers.etdump_fuzz import read_hostile
 from tests.helpers.etdump_fuzz import seeds as etdump_seeds
 from tests.helpers.numerics_forge import layer as forged_layer
@@ -212,6 +214,34 @@ def _read_etrecord(data: bytes, folder: Path) -> None:
     etrecord.matches(record, SEEDS / f"{_STEM}.pte")
     for instruction in range(12):
         record.source(instruction)
+
+
+_ORT_NODES = [("node_conv", "Conv", 50), ("relu_nchwc", "Conv", 7), ("node_linear/MatMulAddFusion", "Gemm", 20)]
+
+
+def _onnx_seeds() -> list[bytes]:
+    inside = onnx_forge.field(1, onnx_forge.node("node_sin", "Sin", ["x"], ["y"], 21, "b"))
+    nodes = [onnx_forge.node(name, kind, ["x"], [name], 3, "a") for name, kind, _ in _ORT_NODES]
+    return [onnx_forge.model(*nodes, onnx_forge.node("node_if", "If", line=4, inside=inside))]
+
+
+def _read_onnx(data: bytes, folder: Path) -> None:
+    assert all(node.line >= 0 for node in onnx.read(_at(folder, "hostile.onnx", data)))
+
+
+def _ort_seeds() -> list[bytes]:
+    branch = [
+        onnx_forge.event("s", "Sin", 905, 9, [1, 4]),
+        onnx_forge.event("i", "If", 901, 20),
+        onnx_forge.run(900, 50),
+    ]
+    return [json.dumps(events).encode() for events in (onnx_forge.sequence(0, _ORT_NODES), branch)]
+
+
+def _read_ort_profile(data: bytes, folder: Path) -> None:
+    (folder / "net.onnx").write_bytes(_onnx_seeds()[0])
+    profile, found, _ = onnx_side(folder / "net.onnx", [_at(folder, "hostile.json", data)], warmup=0)
+    assert np.allclose(profile.times.sum(axis=0), profile.execute) and np.isfinite(found.execute_ms)
 
 
 def _copy_run(folder: Path) -> None:
@@ -697,6 +727,8 @@ READERS = {
         Reader("language_model", _files(DATA / "llm" / "two_methods.pte"), mutations.binary, _read_llm),
         Reader("tokens", _token_seeds, mutations.binary, _read_tokens),
         Reader("xnnpack_graph", _blob_seeds, mutations.binary, _read_blob),
+        Reader("onnx", _onnx_seeds, mutations.binary, _read_onnx),
+        Reader("ort_profile", _ort_seeds, mutations.json_values, _read_ort_profile),
         Reader("etrecord", _files(SEEDS / f"{_STEM}.pte.etrecord"), mutations.zip_members, _read_etrecord),
         Reader("manifest", _files(RUN / "manifest.json"), mutations.json_values, _read_manifest, _copy_run),
         *(

@@ -9,7 +9,7 @@ import msgspec
 
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import UNKNOWN
-from model_profiling.analysis.timing.profile import Instance
+from model_profiling.analysis.timing.profile import NO_CHAIN, Instance
 from model_profiling.base.units import counted
 
 What = Literal["dtype", "operators", "kernels", "layout", "delegation", "count", "shape"]
@@ -65,7 +65,7 @@ def aspects_of(before: Sequence[InstanceTime], after: Sequence[InstanceTime]) ->
 
 def _aspect(what: What, before: str, after: str) -> Aspect | None:
     # What is not known on one side is no change.
-    known = before and after if what in ("dtype", "layout", "shape") else True
+    known = before and after if what in ("dtype", "delegation", "layout", "shape") else True
     return Aspect(what, before, after) if before != after and known else None
 
 
@@ -78,6 +78,8 @@ def _named(names: Counter[str]) -> str:
 
 
 def _places(side: Sequence[InstanceTime]) -> str:
+    if any(entry.chain == NO_CHAIN for entry in side):
+        return ""
     portable = sum(entry.where == "portable" for entry in side)
     if portable in (0, len(side)):
         return "portable" if portable else "delegated"

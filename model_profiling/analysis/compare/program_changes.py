@@ -1,6 +1,6 @@
 """Where two programs differ: every line of PyTorch, or operator, of both with its time before and after.
 
-Every operator is in one part, and ExecuTorch's own time is one, so that parts add up to the whole on both sides.
+Every operator is in one part, and the runtime's own time is one, so that parts add up to the whole on both sides.
 """
 
 import itertools
@@ -23,7 +23,9 @@ _IN_ORDER = "operators were matched by kind of work and shape, in order"
 _FEW = "too few launches to tell a change from noise: measure with 6 or more (--launches 6)"
 # A module that takes so much of both programs is looked into: `model` says less than `model.encoder`.
 _NEARLY_ALL = 0.9
-_MODEL, _OVERHEAD, _NO_LINE = "the model's own lines", "ExecuTorch runtime", "no source line known"
+_MODEL, _NO_LINE = "the model's own lines", "no source line known"
+# What an execution takes beyond its operators, in ExecuTorch or another runtime; their tracers write in between.
+OVERHEAD = "runtime and tracing overhead"
 
 
 class PartChange(msgspec.Struct, frozen=True):
@@ -332,7 +334,7 @@ def _modules(
     found: dict[str, list[int]] = {}
     for place, (group, path) in enumerate(zip(groups, paths, strict=True)):
         own = _NO_LINE if path is None else ".".join(path[:depth]) or _MODEL
-        found.setdefault(_OVERHEAD if group.matched == "runtime" else own, []).append(place)
+        found.setdefault(OVERHEAD if group.matched == "runtime" else own, []).append(place)
     return found
 
 

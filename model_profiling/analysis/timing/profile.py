@@ -24,6 +24,8 @@ Part = Literal[Category, "Runtime"]
 Nanoseconds = npt.NDArray[np.float64]
 
 RUNTIME: Literal["Runtime"] = "Runtime"
+# The chain of an operator of another runtime, which has no delegates and no chains of instructions.
+NO_CHAIN = -1
 # What each parent took for itself.
 _OWN_TIME = {DELEGATE_CALL: "delegate call", OPERATOR_CALL: "operator call", etdump.EXECUTE: "method"}
 # An operator's time in one execution counts as disturbed if it is this many standard deviations off its median (as the

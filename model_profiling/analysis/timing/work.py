@@ -8,6 +8,8 @@ BITS = {
     **{"qint8": 8, "quint8": 8, "qint32": 32, "qcint8": 8, "qcint32": 32, "qdint8": 8, "qpint8": 8},
     **{"qcint4": 4, "qbint4": 4},
 }
+# ONNX Runtime's names of types, where they are others.
+ONNX_ELEMENTS = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "double": "float64"}
 
 
 class Product(msgspec.Struct, frozen=True):
