@@ -107,7 +107,7 @@ class ProgramChanges(msgspec.Struct, frozen=True):
         for part in self.parts:
             path = part.module.split(".") if part.module else []
             holding = (".".join(path[:depth]) for depth in range(len(path), 0, -1))
-            without = _OVERHEAD if part.matched == "runtime" else _MODEL if part.source_line else _NO_LINE
+            without = OVERHEAD if part.matched == "runtime" else _MODEL if part.source_line else _NO_LINE
             own = next((name for name in holding if name in found), without)
             found[own].append(part)
         return [(module, found[module.module]) for module in self.modules]
