@@ -26,7 +26,8 @@ class Runtime(NamedTuple):
     suffix: str
     # The dtypes that a model is brought to for it; none: it takes files of the user's alone.
     dtypes: tuple[str, ...] = ()
-    # Whether it can write a profile of its operators.
+    # Whether its first start compiles what later ones find; and whether it can write a profile of its operators.
+    compiles: bool = False
     profiles: bool = False
 
     @property
@@ -57,9 +58,9 @@ RUNTIMES = {
     for row in (
         Runtime(EXECUTORCH, "ExecuTorch", "", ("executorch",), "run", ".pte", _FLOATS, profiles=True),
         Runtime(EAGER, "eager PyTorch", "eager", _TORCH, "export", ".pte", _FLOATS),
-        Runtime("compile", "torch.compile", "compiled", _TORCH, "export", ".pte", _FLOATS),
+        Runtime("compile", "torch.compile", "compiled", _TORCH, "export", ".pte", _FLOATS, compiles=True),
         Runtime(
-            "onnxruntime", "ONNX Runtime", "onnx_runtime", ("onnxruntime",), "onnxruntime", ".onnx", _FLOATS, True
+            "onnxruntime", "ONNX Runtime", "onnx_runtime", ("onnxruntime",), "onnxruntime", ".onnx", _FLOATS, profiles=True
         ),
         Runtime("litert", "LiteRT", "litert", ("ai-edge-litert",), "litert", ".tflite"),
     )

@@ -1,0 +1,228 @@
+"""Measure one model in several runtimes, in turns; a runtime that cannot take it is a row that says why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
+from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.compare.runtime_comparison import (
+    EAGER_AT_EXPORT,
+    Reference,
+    RuntimeComparison,
+    RuntimeRow,
+    RuntimeSide,
+    compare_runtimes,
+)
+from model_profiling.base import files
+from model_profiling.base.dtypes import UNKNOWN, dtype_of
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.on_progress import OnProgress
+from model_profiling.formats.pte.dtypes import program_dtype
+from model_profiling.pipeline.defaults import checked_program
+from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
+from model_profiling.pipeline.phase_experiments import sequence_of
+from model_profiling.pipeline.pipeline import export_record, sample_inputs
+from model_profiling.pipeline.schedule import Counts
+from model_profiling.pipeline.side_by_side import TIMEOUT_S, measure
+from model_profiling.platforms.base import Platform
+from model_profiling.runtimes.runtime_table import EAGER, EXECUTORCH, OF_FILES, RUNTIMES, Runtime, runtime_of
+from model_profiling.store.artifacts import ExportPaths, ExportRecord
+
+DEFAULT = (EXECUTORCH, EAGER)
+_OTHER_TOOL = "a file of another tool: its weights and its quantization are its own"
+
+
+@dataclass(frozen=True)
+class RuntimeChoice:
+    """A runtime by its name, or of a file of the user's; `name` is that of its row, unique."""
+
+    name: str
+    runtime: Runtime
+    file: Path | None = None
+
+
+@dataclass(frozen=True)
+class RuntimesRequest:
+    """What to measure; `inputs` are files instead of the samples of the export."""
+
+    choices: tuple[RuntimeChoice, ...]
+    counts: Counts
+    threads: int = 1
+    inputs: tuple[Path, ...] = ()
+    timeout_s: float = TIMEOUT_S
+    # Profiles of operators, too, in executions of their own; files stay in `home`.
+    profiled: bool = False
+    home: Path | None = None
+
+
+def is_file_of_runtime(text: str) -> bool:
+    """Return whether a text names a file that another runtime takes."""
+    return Path(text).suffix in OF_FILES
+
+
+def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
+    """Return what names and files stand for, each with a name of its own; one may be named twice, as a check."""
+    if not asked:
+        raise InputError("no runtime is named", f"Use some of {', '.join(RUNTIMES)}.")
+    found: list[RuntimeChoice] = []
+    for text in map(str, asked):
+        file = Path(text) if is_file_of_runtime(text) else None
+        if file is not None and not files.is_file(file):
+            raise InputError(f"there is no {file}", "Check the path.")
+        row = OF_FILES[file.suffix] if file is not None else runtime_of(text)
+        count = 1 + sum(each.runtime is row for each in found)
+        found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file))
+    return tuple(found)
+
+
+def refuse_platform(platform: Platform) -> None:
+    """Other runtimes are packages of this Python: they run where it does."""
+    if platform.remote or platform.timing != "measured":
+        raise InputError(
+            f"other runtimes run on this machine only, not on {platform.name}", "Leave the platform out."
+        )
+
+
+def measure_runtimes(
+    asked: RuntimesRequest,
+    pte: Path | None,
+    platform: Platform,
+    report: OnProgress,
+    load: Callable[[], Any] | None = None,
+) -> RuntimeComparison:
+    """Measure a program and the same model in other runtimes; without a .pte only files of the user's."""
+    refuse_platform(platform)
+    paths = ExportPaths(checked_program(pte).resolve()) if pte is not None else None
+    record = export_record(paths) if paths is not None else None
+    if paths is not None and sequence_of(paths.pte) is not None:
+        raise InputError(
+            f"{paths.pte.name} is a language model, which is measured by phase with ExecuTorch alone",
+            "Use `sme2-kit run`, without other runtimes.",
+        )
+    inputs = asked.inputs or (sample_inputs(paths, record) if paths is not None else ())
+    programs: dict[str, MeasuredProgram] = {}
+    failures: dict[str, KitError] = {}
+    for choice in asked.choices:
+        try:
+            file = choice.file or _made(choice.runtime, paths, record, report, load)
+            programs[choice.name] = MeasuredProgram(file.resolve(), file.stem, inputs)
+        except KitError as error:
+            failures[choice.name] = error
+    with files.scratch_directory() as scratch:
+        outcomes = _outcomes(asked, programs, platform, report, asked.home or scratch)
+        sides = [_side(choice, outcomes.get(choice.name), failures, record) for choice in asked.choices]
+    if not any(side.turns and side.failure is None for side in sides):
+        raise next(side.failure for side in sides if side.failure is not None)
+    # Of other inputs the export has no outputs.
+    expected = expected_outputs(paths.directory, record) if paths is not None and not asked.inputs else []
+    dtype = record.dtype if record is not None else program_dtype(paths.pte).main if paths is not None else UNKNOWN
+    first = sorted(sides, key=lambda side: side.row.runtime != EAGER) if not expected else sides
+    reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
+    rows, baseline, against = compare_runtimes(first, reference, EXECUTORCH)
+    model = record.model if record is not None else (paths.stem if paths is not None else str(asked.choices[0].file))
+    caveats = layout_caveats(platform.probe().environment)
+    return RuntimeComparison(model, dtype, asked.threads, baseline, against, rows, caveats=caveats)
+
+
+def _outcomes(
+    asked: RuntimesRequest, programs: dict[str, MeasuredProgram], platform: Platform, report: OnProgress, home: Path
+) -> dict[str, ExperimentOutcome]:
+    if not programs:
+        return {}
+    of_name = {choice.name: choice.runtime for choice in asked.choices if choice.name in programs}
+    runtimes = {name: row.record for name, row in of_name.items() if row.module}
+    return measure(
+        platform,
+        programs,
+        home,
+        asked.threads,
+        report,
+        asked.profiled,
+        asked.counts,
+        runtimes=runtimes,
+        profiled=[name for name, row in of_name.items() if row.profiles],
+        keep_failures=True,
+        timeout_s=asked.timeout_s,
+    )
+
+
+def _made(
+    runtime: Runtime,
+    paths: ExportPaths | None,
+    record: ExportRecord | None,
+    report: OnProgress,
+    load: Callable[[], Any] | None,
+) -> Path:
+    """Return the program of a runtime that has no file of its own: the .pte, or what is made of the same model."""
+    if not runtime.dtypes:
+        raise InputError(
+            f"{runtime.label} takes a {runtime.suffix}, which the kit does not make",
+            f"Give one of your own: --runtimes {EXECUTORCH},model{runtime.suffix}.",
+        )
+    if paths is None:
+        raise InputError(f"{runtime.label} needs the model itself", "Give it by its name, as file.py:Class or as .pte.")
+    if runtime.name == EXECUTORCH:
+        return paths.pte
+    if record is None or record.request is None or (record.request.origin == "memory" and load is None):
+        raise InputError(
+            f"{paths.pte.name} does not say which PyTorch model it was exported from", "Give the model itself."
+        )
+    refusal = _refused_dtype(runtime, record)
+    if refusal:
+        raise InputError(refusal, f"Give a file of your own: --runtimes {EXECUTORCH},model.onnx.")
+    if runtime.suffix != ".onnx":
+        if record.request.origin == "memory":
+            raise InputError(
+                f"{runtime.label} runs in a process of its own, which cannot get a module that is only in memory",
+                "Give the model as file.py:Class.",
+            )
+        return paths.pte
+    report("export to ONNX", 0, 0)
+    from model_profiling.export.onnx_file import make_onnx
+
+    return make_onnx(paths, record, load)
+
+
+def _refused_dtype(runtime: Runtime, record: ExportRecord) -> str:
+    if dtype_of(record.dtype).quantized:
+        return f"{record.dtype} is ExecuTorch's quantization; {runtime.label} would have another"
+    if record.dtype not in runtime.dtypes:
+        return f"{runtime.label} is not measured in {record.dtype}"
+    return f"{runtime.label} has no layers that keep fp32" if record.keep_fp32 else ""
+
+
+def _side(
+    choice: RuntimeChoice,
+    outcome: ExperimentOutcome | None,
+    failures: dict[str, KitError],
+    record: ExportRecord | None,
+) -> RuntimeSide:
+    runtime, versions = choice.runtime, choice.runtime.versions
+    if outcome is not None and outcome.runner.executorch:
+        versions = {EXECUTORCH: outcome.runner.executorch_name}
+    version = next(iter(versions.values()), "")
+    file = f" ({choice.file.name})" if choice.file is not None else ""
+    row = RuntimeRow(
+        name=choice.name,
+        runtime=runtime.name,
+        label=f"{runtime.label} {version}".strip() + file,
+        versions=versions,
+        settings=dict(outcome.ready.settings) if outcome is not None and outcome.ready is not None else {},
+        file=str(outcome.program.pte) if outcome is not None else str(choice.file or ""),
+        notes=[_OTHER_TOOL] if choice.file is not None and record is not None else [],
+    )
+    if outcome is None:
+        return RuntimeSide(row, failures[choice.name])
+    outputs = read_outputs(outcome.file("_output"), outcome.done.outputs if outcome.done is not None else [])
+    return RuntimeSide(
+        row,
+        outcome.failure,
+        outcome.timed,
+        outcome.starts,
+        outcome.processes,
+        outputs,
+        compiles=runtime.compiles,
+        own_file=choice.file is not None,
+    )
