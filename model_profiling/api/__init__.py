@@ -432,7 +432,7 @@ def compare_runtimes(
             if not request.target:
                 from model_profiling.export.in_memory import loader
 
-                load = loader(request.model, model, example_inputs, None)  # type: ignore[arg-type]
+                load = loader(request.model, model, example_inputs, None)
         return comparing.measure_runtimes(asked, pte, opened, report, load)
 
 

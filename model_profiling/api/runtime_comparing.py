@@ -1,7 +1,7 @@
 """Measure one model in several runtimes, in turns; a runtime that cannot take it is a row that says why."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import TIMEOUT_S, measure
 from model_profiling.platforms.base import Platform
+from model_profiling.runner.protocol import Ready
 from model_profiling.runtimes.runtime_table import EAGER, EXECUTORCH, OF_FILES, RUNTIMES, Runtime, runtime_of
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
@@ -41,6 +42,8 @@ class RuntimeChoice:
     name: str
     runtime: Runtime
     file: Path | None = None
+    # 2 of the second of one runtime.
+    number: int = 1
 
 
 @dataclass(frozen=True)
@@ -73,16 +76,14 @@ def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
             raise InputError(f"there is no {file}", "Check the path.")
         row = OF_FILES[file.suffix] if file is not None else runtime_of(text)
         count = 1 + sum(each.runtime is row for each in found)
-        found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file))
+        found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file, count))
     return tuple(found)
 
 
 def refuse_platform(platform: Platform) -> None:
     """Other runtimes are packages of this Python: they run where it does."""
     if platform.remote or platform.timing != "measured":
-        raise InputError(
-            f"other runtimes run on this machine only, not on {platform.name}", "Leave the platform out."
-        )
+        raise InputError(f"other runtimes run on this machine only, not on {platform.name}", "Leave the platform out.")
 
 
 def measure_runtimes(
@@ -156,7 +157,7 @@ def _made(
     load: Callable[[], Any] | None,
 ) -> Path:
     """Return the program of a runtime that has no file of its own: the .pte, or what is made of the same model."""
-    if not runtime.dtypes:
+    if not runtime.made:
         raise InputError(
             f"{runtime.label} takes a {runtime.suffix}, which the kit does not make",
             f"Give one of your own: --runtimes {EXECUTORCH},model{runtime.suffix}.",
@@ -188,9 +189,16 @@ def _made(
 def _refused_dtype(runtime: Runtime, record: ExportRecord) -> str:
     if dtype_of(record.dtype).quantized:
         return f"{record.dtype} is ExecuTorch's quantization; {runtime.label} would have another"
-    if record.dtype not in runtime.dtypes:
-        return f"{runtime.label} is not measured in {record.dtype}"
     return f"{runtime.label} has no layers that keep fp32" if record.keep_fp32 else ""
+
+
+def _settings(ready: Ready) -> dict[str, str]:
+    """Return what a process says of itself; the kit's runner names its backends and XNNPACK's load options."""
+    if ready.settings:
+        return dict(ready.settings)
+    own = {"backends": ", ".join(ready.backends), "workspace": ready.workspace, "weight cache": ready.weight_cache}
+    call = {"call": "Method.execute in C++, inputs set before"}
+    return {"threads": str(ready.threads), **{name: value for name, value in own.items() if value}, **call}
 
 
 def _side(
@@ -202,14 +210,16 @@ def _side(
     runtime, versions = choice.runtime, choice.runtime.versions
     if outcome is not None and outcome.runner.executorch:
         versions = {EXECUTORCH: outcome.runner.executorch_name}
-    version = next(iter(versions.values()), "")
-    file = f" ({choice.file.name})" if choice.file is not None else ""
+    marks = [choice.file.name] if choice.file is not None else []
+    marks += [f"#{choice.number}"] if choice.number > 1 else []
+    label = " ".join([runtime.label, *[*versions.values()][:1], *([f"({', '.join(marks)})"] if marks else [])])
+    ready = outcome.ready if outcome is not None else None
     row = RuntimeRow(
         name=choice.name,
         runtime=runtime.name,
-        label=f"{runtime.label} {version}".strip() + file,
+        label=label,
         versions=versions,
-        settings=dict(outcome.ready.settings) if outcome is not None and outcome.ready is not None else {},
+        settings=_settings(ready) if ready is not None else {},
         file=str(outcome.program.pte) if outcome is not None else str(choice.file or ""),
         notes=[_OTHER_TOOL] if choice.file is not None and record is not None else [],
     )

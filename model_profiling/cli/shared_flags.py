@@ -14,7 +14,9 @@ def also_as(parser: argparse._ActionsContainer, action: argparse.Action, spellin
         parser._option_string_actions.setdefault(spelling, action)
 
 
-def add_out(parser: argparse._ActionsContainer, text: str, metavar: str = "DIR", earlier: tuple[str, ...] = _OUT) -> None:
+def add_out(
+    parser: argparse._ActionsContainer, text: str, metavar: str = "DIR", earlier: tuple[str, ...] = _OUT
+) -> None:
     """Add `--out`: the folder or file that a command writes."""
     names = ("--out", "-o") if metavar == "FILE" else ("--out",)
     also_as(parser, parser.add_argument(*names, type=Path, metavar=metavar, help=text), earlier)

@@ -86,10 +86,12 @@ def _export(model: LoadedModel, target: Path) -> None:
             verbose=False,
         )
     except ModuleNotFoundError as error:
-        raise SetupError(f"an .onnx needs {error.name}, which is not installed", install_command("onnxruntime")) from error
+        raise SetupError(
+            f"an .onnx needs {error.name}, which is not installed", install_command("onnxruntime")
+        ) from error
     except KitError:
         raise
-    except Exception as error:  # noqa: BLE001 - the exporter runs the model's own code
+    except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         said = lines[0][:300] if lines else type(error).__name__
         raise RunError(

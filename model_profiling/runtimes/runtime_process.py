@@ -27,7 +27,7 @@ _UNPROVEN = "a runtime of Python does not say which CPU features it uses"
 
 
 def enter(arguments: Sequence[str]) -> None:
-    """Serve the pipeline until it says `quit`, then end at once: what libraries do at their end is not theirs to lose."""
+    """Serve the pipeline until it says `quit`, then end at once: a library may crash as it is unloaded."""
     born = process_facts.born_ns()
     # What libraries print goes to the log.
     said = os.fdopen(os.dup(1), "wb")

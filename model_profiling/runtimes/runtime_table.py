@@ -1,4 +1,4 @@
-"""The table of runtimes: what each is called, what installs it, which files and dtypes it takes. Imports none of them."""
+"""The table of runtimes: what each is called, what installs it, which files and dtypes it takes; imports none."""
 
 import importlib.metadata
 import sys
@@ -24,8 +24,8 @@ class Runtime(NamedTuple):
     extra: str
     # What the files that it reads end with; the model itself is made again from the record beside the .pte.
     suffix: str
-    # The dtypes that a model is brought to for it; none: it takes files of the user's alone.
-    dtypes: tuple[str, ...] = ()
+    # Whether the kit makes its program of a model, in dtypes that are not quantized; else it takes the user's files.
+    made: bool = True
     # Whether its first start compiles what later ones find; and whether it can write a profile of its operators.
     compiles: bool = False
     profiles: bool = False
@@ -52,17 +52,23 @@ class Runtime(NamedTuple):
 
 
 _TORCH = ("torch",)
-_FLOATS = ("fp32", "fp16")
 RUNTIMES = {
     row.name: row
     for row in (
-        Runtime(EXECUTORCH, "ExecuTorch", "", ("executorch",), "run", ".pte", _FLOATS, profiles=True),
-        Runtime(EAGER, "eager PyTorch", "eager", _TORCH, "export", ".pte", _FLOATS),
-        Runtime("compile", "torch.compile", "compiled", _TORCH, "export", ".pte", _FLOATS, compiles=True),
+        Runtime(EXECUTORCH, "ExecuTorch", "", ("executorch",), "run", ".pte", profiles=True),
+        Runtime(EAGER, "eager PyTorch", "eager", _TORCH, "export", ".pte"),
+        Runtime("compile", "torch.compile", "compiled", _TORCH, "export", ".pte", compiles=True),
         Runtime(
-            "onnxruntime", "ONNX Runtime", "onnx_runtime", ("onnxruntime",), "onnxruntime", ".onnx", _FLOATS, profiles=True
+            "onnxruntime",
+            "ONNX Runtime",
+            "onnx_runtime",
+            ("onnxruntime",),
+            "onnxruntime",
+            ".onnx",
+            _FLOATS,
+            profiles=True,
         ),
-        Runtime("litert", "LiteRT", "litert", ("ai-edge-litert",), "litert", ".tflite"),
+        Runtime("litert", "LiteRT", "litert", ("ai-edge-litert",), "litert", ".tflite", made=False),
     )
 }
 # The runtime of a file of the user's, by what its name ends with.

@@ -187,7 +187,9 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def content(self) -> str:
         """A hash of all code that runs: the binary and its libraries."""
         parts = [self.sha256, sorted(self.libraries.items())]
-        return hashed(msgspec.json.encode([*parts, self.runtime, sorted(self.packages.items())] if self.runtime else parts))
+        return hashed(
+            msgspec.json.encode([*parts, self.runtime, sorted(self.packages.items())] if self.runtime else parts)
+        )
 
     @property
     def executorch_libraries(self) -> str:

@@ -127,7 +127,9 @@ def _described(side: RuntimeSide, reference: Reference) -> RuntimeRow:
         later = [each for each in starts if each is not first[0]]
         if later:
             cached = float(np.median([each.first_result_ns for each in later])) / 1e6
-            notes.append(f"start-up is of the first start, which compiles; later ones, from its cache: {shown_ms(cached)}")
+            notes.append(
+                f"start-up is of the first start, which compiles; later ones, from its cache: {shown_ms(cached)}"
+            )
         starts = first[:1]
     peaks = [each.peak for each in with_known_peak(side.processes)]
     dtype, cost = (UNKNOWN, None) if side.own_file else (reference.dtype, reference.cost)

@@ -20,7 +20,8 @@ def as_lines(found: RuntimeComparison) -> list[str]:
         lines += [f"  {row.label}: not measured: {row.reason}", f"    {row.hint}"] if row.reason else []
     lines += [f"  {row.label}: {note}" for row in measured for note in row.notes]
     lines += [f"  outputs are held against {found.reference}"] if found.reference else []
-    lines += [f"  {row.label}: {_settings(row)}" for row in measured if row.settings]
+    said = {_settings(row): row for row in reversed(measured) if row.settings}
+    lines += [f"  {row.label}: {settings}" for settings, row in reversed(said.items())]
     compared = [row.comparison for row in measured if row.comparison is not None]
     busy = words.busy_sentence(compared)
     return lines + ([f"  warning: {busy}"] if busy else []) + [f"  {caveat}" for caveat in found.caveats]
