@@ -58,16 +58,7 @@ RUNTIMES = {
         Runtime(EXECUTORCH, "ExecuTorch", "", ("executorch",), "run", ".pte", profiles=True),
         Runtime(EAGER, "eager PyTorch", "eager", _TORCH, "export", ".pte"),
         Runtime("compile", "torch.compile", "compiled", _TORCH, "export", ".pte", compiles=True),
-        Runtime(
-            "onnxruntime",
-            "ONNX Runtime",
-            "onnx_runtime",
-            ("onnxruntime",),
-            "onnxruntime",
-            ".onnx",
-            _FLOATS,
-            profiles=True,
-        ),
+        Runtime("onnxruntime", "ONNX Runtime", "onnx_runtime", ("onnxruntime",), "onnxruntime", ".onnx", profiles=True),
         Runtime("litert", "LiteRT", "litert", ("ai-edge-litert",), "litert", ".tflite", made=False),
     )
 }
