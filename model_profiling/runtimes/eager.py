@@ -12,7 +12,7 @@ from model_profiling.base.npy import read_npy
 from model_profiling.export.command import recorded_in
 from model_profiling.models.loading import load_model
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import Failure, LaunchOptions
+from model_profiling.runtimes.program import LaunchOptions, ProcessError
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.upstream.captured_graphs import leaves, with_leaves
 
@@ -42,7 +42,7 @@ class TorchProgram:
         return [each.detach().contiguous().numpy() for each in tensors]
 
     def write_profile(self, path: Path) -> int:
-        raise Failure(Exit.USAGE, "PyTorch's profile is not asked for")
+        raise ProcessError(Exit.USAGE, "PyTorch's profile is not asked for")
 
 
 def load(options: LaunchOptions) -> TorchProgram:
@@ -65,7 +65,7 @@ def _record(pte: Path) -> ExportRecord:
     paths = ExportPaths(pte)
     record = files.read_json(paths.meta, ExportMeta, "export record").exports.get(paths.stem)
     if record is None or record.request is None or record.request.origin == "memory":
-        raise Failure(Exit.MODEL_UNREADABLE, f"nothing says how {pte.name} was made", "Give the model itself.")
+        raise ProcessError(Exit.MODEL_UNREADABLE, f"nothing says how {pte.name} was made", "Give the model itself.")
     return record
 
 
@@ -75,12 +75,12 @@ def _with_files(
     """Return the example inputs with the values of the files that all runtimes read, in the layout of the export."""
     wanted = [leaf for leaf in leaves(call) if isinstance(leaf, torch.Tensor)]
     if len(inputs) != len(wanted):
-        raise Failure(Exit.INPUTS_WRONG, f"the model takes {len(wanted)} tensors, not {len(inputs)}")
+        raise ProcessError(Exit.INPUTS_WRONG, f"the model takes {len(wanted)} tensors, not {len(inputs)}")
     read = []
     for path, leaf, entry in zip(inputs, wanted, record.inputs, strict=True):
         tensor = torch.from_numpy(read_npy(path, "input file", "Give a .npy of numbers."))
         if tensor.shape != leaf.shape:
-            raise Failure(Exit.INPUTS_WRONG, f"{path.name} is {list(tensor.shape)}, not {list(leaf.shape)}")
+            raise ProcessError(Exit.INPUTS_WRONG, f"{path.name} is {list(tensor.shape)}, not {list(leaf.shape)}")
         last = entry.layout == "channels_last"
         read.append(tensor.contiguous(memory_format=torch.channels_last) if last else tensor)
     given = iter(read)

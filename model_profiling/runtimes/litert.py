@@ -8,7 +8,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from model_profiling.base import files
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import Failure, LaunchOptions, WantedInput, arranged_inputs
+from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
 
 # The identifier of a .tflite, from its fifth byte on.
 _IDENTIFIER = b"TFL3"
@@ -20,7 +20,9 @@ class LiteRtProgram:
     def __init__(self, options: LaunchOptions) -> None:
         with files.open_file(options.model) as file:
             if file.read(8)[4:] != _IDENTIFIER:
-                raise Failure(Exit.MODEL_INVALID, f"{options.model.name} is not a .tflite: {_IDENTIFIER!r} is missing")
+                raise ProcessError(
+                    Exit.MODEL_INVALID, f"{options.model.name} is not a .tflite: {_IDENTIFIER!r} is missing"
+                )
         try:
             self._interpreter = Interpreter(model_path=str(options.model), num_threads=options.threads)
             details = self._interpreter.get_input_details()
@@ -31,7 +33,7 @@ class LiteRtProgram:
                     self._interpreter.resize_tensor_input(each["index"], array.shape)
             self._interpreter.allocate_tensors()
         except (ValueError, RuntimeError) as error:
-            raise Failure(Exit.MODEL_INVALID, f"LiteRT cannot load {options.model.name}: {error}") from error
+            raise ProcessError(Exit.MODEL_INVALID, f"LiteRT cannot load {options.model.name}: {error}") from error
         for each, array in zip(details, given.arrays, strict=True):
             self._interpreter.set_tensor(each["index"], array)
         self._outputs = [each["index"] for each in self._interpreter.get_output_details()]
@@ -51,7 +53,7 @@ class LiteRtProgram:
         return [self._interpreter.get_tensor(index) for index in self._outputs]
 
     def write_profile(self, path: Path) -> int:
-        raise Failure(Exit.USAGE, "LiteRT's profile is not asked for")
+        raise ProcessError(Exit.USAGE, "LiteRT's profile is not asked for")
 
 
 def _sizes(details: Any) -> tuple[int, ...]:

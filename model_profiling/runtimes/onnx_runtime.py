@@ -6,7 +6,7 @@ from typing import Any
 import onnxruntime
 
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import Failure, LaunchOptions, WantedInput, arranged_inputs
+from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
 
 _PROVIDER = "CPUExecutionProvider"
 # What ONNX calls the types that NumPy has; others are refused.
@@ -31,7 +31,7 @@ class OnnxProgram:
             self._session = onnxruntime.InferenceSession(str(options.model), settings, providers=[_PROVIDER])
         except Exception as error:
             code = _CODES.get(type(error).__name__, Exit.MODEL_INVALID)
-            raise Failure(code, f"ONNX Runtime cannot load {options.model.name}: {error}") from error
+            raise ProcessError(code, f"ONNX Runtime cannot load {options.model.name}: {error}") from error
         wanted = [WantedInput(each.name, _type(each), _sizes(each.shape)) for each in self._session.get_inputs()]
         given = arranged_inputs(options.inputs, wanted)
         self.inputs = given.arrays
@@ -65,7 +65,7 @@ class OnnxProgram:
 def _type(value: Any) -> str:
     name = str(value.type).removeprefix("tensor(").removesuffix(")")
     if name not in _TYPES:
-        raise Failure(Exit.INPUTS_WRONG, f"input {value.name} is a {value.type}, which the kit cannot pass")
+        raise ProcessError(Exit.INPUTS_WRONG, f"input {value.name} is a {value.type}, which the kit cannot pass")
     return _TYPES[name]
 
 

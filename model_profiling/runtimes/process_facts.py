@@ -15,7 +15,7 @@ _ME = Path("/proc/self")
 _PR_SET_PDEATHSIG = 1
 
 
-class Memory(NamedTuple):
+class MemoryNow(NamedTuple):
     """Bytes in memory now, and those of them that are no file's; 0 is not known."""
 
     resident: int = 0
@@ -39,9 +39,9 @@ def memory_now() -> Memory:
     try:
         _, resident, of_files, *_ = map(int, (_ME / "statm").read_text(encoding="utf-8").split())
     except (OSError, ValueError):
-        return Memory()
+        return MemoryNow()
     page = os.sysconf("SC_PAGESIZE")
-    return Memory(resident * page, (resident - of_files) * page)
+    return MemoryNow(resident * page, (resident - of_files) * page)
 
 
 def peak_memory() -> int:

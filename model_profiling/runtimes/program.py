@@ -10,7 +10,7 @@ from model_profiling.base.npy import read_npy, read_values
 from model_profiling.runner.protocol import Exit
 
 
-class Failure(Exception):  # noqa: N818 - as the C++ runner calls it
+class ProcessError(Exception):
     """What went wrong, with the exit code that says it to the pipeline, and what to do about it if that is known."""
 
     def __init__(self, code: Exit, message: str, hint: str = "") -> None:
@@ -31,7 +31,7 @@ class LaunchOptions:
     cache: Path | None = None
 
 
-class Program(Protocol):
+class LoadedProgram(Protocol):
     """A loaded model. `run` is what is timed, and nothing else."""
 
     backends: list[str]
@@ -70,7 +70,7 @@ def arranged_inputs(files: Sequence[Path], wanted: Sequence[WantedInput]) -> Arr
     turned for a model that takes its channels last."""
     if files and len(files) != len(wanted):
         names = ", ".join(each.name for each in wanted)
-        raise Failure(Exit.INPUTS_WRONG, f"the model takes {len(wanted)} inputs ({names}), not {len(files)}")
+        raise ProcessError(Exit.INPUTS_WRONG, f"the model takes {len(wanted)} inputs ({names}), not {len(files)}")
     result = Arranged()
     for index, each in enumerate(wanted):
         array = _read(files[index], each) if files else _ones(each)
@@ -82,7 +82,7 @@ def _ones(wanted: WantedInput) -> Any:
     import numpy as np
 
     if -1 in wanted.shape:
-        raise Failure(
+        raise ProcessError(
             Exit.INPUTS_WRONG,
             f"input {wanted.name} has no fixed shape ({_shape(wanted.shape)})",
             "Give a file for every input: --input x.npy.",
@@ -96,9 +96,9 @@ def _read(path: Path, wanted: WantedInput) -> Any:
             return read_npy(path, "input file", "Give a .npy of numbers.")
         return read_values(path, wanted.dtype, wanted.shape)
     except (OSError, ValueError) as error:
-        raise Failure(Exit.INPUTS_WRONG, f"input file {path}: {error}") from None
+        raise ProcessError(Exit.INPUTS_WRONG, f"input file {path}: {error}") from None
     except KitError as error:
-        raise Failure(Exit.INPUTS_WRONG, error.message, error.hint) from None
+        raise ProcessError(Exit.INPUTS_WRONG, error.message, error.hint) from None
 
 
 def _fitted(array: Any, wanted: WantedInput, index: int, notes: dict[str, str]) -> Any:
@@ -113,7 +113,7 @@ def _fitted(array: Any, wanted: WantedInput, index: int, notes: dict[str, str]) 
         notes[f"layout of input {index}"] = "channels last, as the file takes it"
         array = turned
     if array.dtype != target or not _fits(array.shape, wanted.shape):
-        raise Failure(
+        raise ProcessError(
             Exit.INPUTS_WRONG,
             f"input {index} ({wanted.name}) is {array.dtype} {_shape(array.shape)}, "
             f"and the model takes {target} {_shape(wanted.shape)}",

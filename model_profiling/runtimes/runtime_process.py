@@ -16,7 +16,7 @@ import msgspec
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.runner.protocol import Done, Exit, Features, Message, Ran, Ready, TensorInfo, TurnEnd
 from model_profiling.runtimes import process_facts
-from model_profiling.runtimes.program import Failure, LaunchOptions, Program
+from model_profiling.runtimes.program import LaunchOptions, LoadedProgram, ProcessError
 from model_profiling.runtimes.runtime_table import runtime_of
 
 # As the C++ runner has it: a fiftieth of an execution is more than a moment, and lines of short executions are held
@@ -35,7 +35,7 @@ def enter(arguments: Sequence[str]) -> None:
     code = Exit.OK
     try:
         _serve(_parsed(arguments), born, said)
-    except (Failure, KitError, MemoryError, Exception) as error:  # noqa: BLE001 - a library may raise anything
+    except Exception as error:  # noqa: BLE001 - a library may raise anything
         code = _explain(error)
     said.flush()
     sys.stdout.flush()
@@ -46,13 +46,13 @@ def enter(arguments: Sequence[str]) -> None:
 def _explain(error: BaseException) -> Exit:
     """Write what happened where the pipeline finds it, and return the exit code that says it."""
     code, hint = Exit.LOAD_FAILED, getattr(error, "hint", "")
-    if isinstance(error, Failure):
+    if isinstance(error, ProcessError):
         code = error.code
     elif isinstance(error, KitError):
         kinds = {InputError: Exit.MODEL_UNREADABLE, SetupError: Exit.BACKEND_MISSING}
         code = kinds.get(type(error), Exit.LOAD_FAILED)
     message = str(error).strip() or type(error).__name__
-    if not isinstance(error, (Failure, KitError)):
+    if not isinstance(error, (ProcessError, KitError)):
         message = f"{type(error).__name__}: {message}"
     sys.stderr.write(f"\nerror: {' '.join(message.split())[:500]}\n{f'hint: {hint}' if hint else ''}\n")
     return code
@@ -79,11 +79,11 @@ def _serve(args: argparse.Namespace, born: int, said: BinaryIO) -> None:
     try:
         module = importlib.import_module(f"{__package__}.{row.module}")
     except ModuleNotFoundError as error:
-        raise Failure(
+        raise ProcessError(
             Exit.BACKEND_MISSING, f"{row.label} needs {error.name}, which is not installed", row.install
         ) from error
     if not args.model_path.is_file():
-        raise Failure(Exit.MODEL_UNREADABLE, f"cannot read {args.model_path}")
+        raise ProcessError(Exit.MODEL_UNREADABLE, f"cannot read {args.model_path}")
     if args.drop_cache:
         process_facts.drop_from_cache(args.model_path)
     absolute = [path.absolute() for path in args.inputs]
@@ -91,10 +91,10 @@ def _serve(args: argparse.Namespace, born: int, said: BinaryIO) -> None:
         args.model_path.absolute(), tuple(absolute), args.cpu_threads, args.etdump_path, args.cache_dir
     )
     before, load_start = process_facts.memory_now(), time.perf_counter_ns()
-    program: Program = module.load(options)
+    program: LoadedProgram = module.load(options)
     load_ns, loaded = time.perf_counter_ns() - load_start, process_facts.memory_now()
     warmup: list[int] = []
-    first_result, first = 0, process_facts.Memory()
+    first_result, first = 0, process_facts.MemoryNow()
     for index in range(args.warmup):
         warmup.append(_timed(program))
         if index == 0:
@@ -138,19 +138,19 @@ def _serve(args: argparse.Namespace, born: int, said: BinaryIO) -> None:
     _say(said, Done(runs, profiled, [_info(o) for o in outputs], now, process_facts.peak_memory(), life))
 
 
-def _serve_turns(program: Program, said: BinaryIO, threads: int) -> int:
+def _serve_turns(program: LoadedProgram, said: BinaryIO, threads: int) -> int:
     done = 0
     for line in sys.stdin:
         word, _, count = line.strip().partition(" ")
         if word == "quit":
             break
         if word != "run" or not count.isdigit() or int(count) < 1:
-            raise Failure(Exit.USAGE, f"expected `run N` or `quit` on standard input, not {line.strip()!r}")
+            raise ProcessError(Exit.USAGE, f"expected `run N` or `quit` on standard input, not {line.strip()!r}")
         done = _turn(program, said, int(count), done, threads)
     return done
 
 
-def _turn(program: Program, said: BinaryIO, count: int, first: int, threads: int) -> int:
+def _turn(program: LoadedProgram, said: BinaryIO, count: int, first: int, threads: int) -> int:
     """Run `count` times and say each; then how often others took the processor, as the C++ runner counts it."""
     preempted, total, flushed = 0, 0, time.perf_counter_ns()
     waited = process_facts.waited_ns() if threads > 1 else -1
@@ -180,10 +180,12 @@ def _timed(program: Program) -> int:
         began = time.perf_counter_ns()
         run()
         return time.perf_counter_ns() - began
-    except Failure:
+    except ProcessError:
         raise
     except Exception as error:
-        raise Failure(Exit.EXECUTION_FAILED, f"the model failed as it ran: {type(error).__name__}: {error}") from error
+        raise ProcessError(
+            Exit.EXECUTION_FAILED, f"the model failed as it ran: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _say(said: BinaryIO, message: Message, flush: bool = True) -> None:
@@ -207,4 +209,4 @@ def _write_outputs(outputs: Sequence[Any], base: Path) -> None:
         for index, array in enumerate(outputs):
             files.write_bytes(base.with_name(f"{base.name}-{index}.bin"), array.tobytes())
     except OSError as error:
-        raise Failure(Exit.OUTPUT_UNWRITABLE, f"cannot write {base}-*.bin: {error}") from error
+        raise ProcessError(Exit.OUTPUT_UNWRITABLE, f"cannot write {base}-*.bin: {error}") from error

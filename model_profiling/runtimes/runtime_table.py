@@ -1,15 +1,16 @@
 """The table of runtimes: what each is called, what installs it, which files and dtypes it takes; imports none."""
 
 import importlib.metadata
-import sys
 from typing import NamedTuple
 
+from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError
 from model_profiling.base.installation import install_command
 from model_profiling.store.run_directory import RunnerRecord
 
 EXECUTORCH = "executorch"
 EAGER = "eager"
+_PYTHON = python_command("model_profiling.runtimes")[0]
 
 
 class Runtime(NamedTuple):
@@ -48,10 +49,11 @@ class Runtime(NamedTuple):
     @property
     def record(self) -> RunnerRecord:
         """The runner that this runtime is: a process of this Python."""
-        return RunnerRecord("runtime", sys.executable, "", runtime=self.name, packages=self.versions)
+        return RunnerRecord("runtime", _PYTHON, "", runtime=self.name, packages=self.versions)
 
 
 _TORCH = ("torch",)
+
 RUNTIMES = {
     row.name: row
     for row in (
