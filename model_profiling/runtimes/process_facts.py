@@ -35,7 +35,7 @@ def born_ns() -> int:
     return now - min(max(computed, most - tick, 0), max(most, 0))
 
 
-def memory_now() -> Memory:
+def memory_now() -> MemoryNow:
     try:
         _, resident, of_files, *_ = map(int, (_ME / "statm").read_text(encoding="utf-8").split())
     except (OSError, ValueError):

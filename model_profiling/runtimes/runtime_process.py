@@ -174,7 +174,7 @@ def _turn(program: LoadedProgram, said: BinaryIO, count: int, first: int, thread
     return first + count
 
 
-def _timed(program: Program) -> int:
+def _timed(program: LoadedProgram) -> int:
     run = program.run
     try:
         began = time.perf_counter_ns()
