@@ -36,10 +36,9 @@ def make_onnx(paths: ExportPaths, record: ExportRecord, load: Callable[[], Loade
 
     `load` gives a module in memory; without it the record says where the model comes from.
     """
-    with files.locked(paths.directory, "export"):
+    with writable(paths.directory), files.locked(paths.directory, "export"):
         if not _is_current(paths, record):
-            with writable(paths.directory):
-                _make(paths, record, load)
+            _make(paths, record, load)
     return paths.onnx
 
 

@@ -27,6 +27,9 @@ class TorchProgram:
         self.backends = ["torch"]
         self._positional, self._keywords = call
         self._answer: Any = None
+        # For as long as this object lives.
+        self._mode = torch.inference_mode(True)
+        self._mode.__enter__()
         self.inputs = [leaf.numpy() for leaf in leaves(call) if isinstance(leaf, torch.Tensor)]
         self.settings = {
             "threads": f"intra-op {threads}, inter-op 1",
@@ -57,7 +60,6 @@ def load(options: LaunchOptions) -> TorchProgram:
         module = module.half()
     # From here on; what was built before is the same for any number of threads.
     torch.set_num_threads(options.threads)
-    torch.inference_mode(True).__enter__()
     return TorchProgram(module, _with_files(call, options.inputs, record), options.threads)
 
 
