@@ -421,19 +421,24 @@ def compare_runtimes(
     asked = comparing.RuntimesRequest(choices, counts, threads, tuple(map(Path, inputs)), timeout_s)
     if (own or text.endswith(".pte")) and (example_inputs is not None or any(options.values())):
         raise InputError(f"{text} is taken as it is: nothing of an export can change it", "Leave the options out.")
-    load = None
     with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
         comparing.refuse_platform(opened)
-        pte = Path(text) if text.endswith(".pte") else None
-        if pte is None and not own:
-            home = _place(out, "compare")
-            request = _request("profile", model, (example_inputs, "", None), home, options)
-            pte = exporting.maker(request, model, example_inputs, report, force)(request, "export").paths.pte
+        source = None
+        if text.endswith(".pte"):
+            source = comparing.program_source(Path(text))
+        elif not own:
+            load, request = (
+                None,
+                _request("profile", model, (example_inputs, "", None), _place(out, "compare"), options),
+            )
+            make = exporting.maker(request, model, example_inputs, report, force)
             if not request.target:
                 from model_profiling.export.in_memory import loader
 
                 load = loader(request.model, model, example_inputs, None)
-        return comparing.measure_runtimes(asked, pte, opened, report, load)
+            others = any(choice.runtime.module for choice in choices)
+            source = comparing.exported_source(request, lambda: make(request, "export"), load, others)
+        return comparing.measure_runtimes(asked, source, opened, report)
 
 
 def history(

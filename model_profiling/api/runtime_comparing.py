@@ -17,8 +17,9 @@ from model_profiling.analysis.compare.runtime_comparison import (
 )
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN, dtype_of
-from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.errors import InputError, InterruptionError, KitError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
@@ -86,28 +87,66 @@ def refuse_platform(platform: Platform) -> None:
         raise InputError(f"other runtimes run on this machine only, not on {platform.name}", "Leave the platform out.")
 
 
-def measure_runtimes(
-    asked: RuntimesRequest,
-    pte: Path | None,
-    platform: Platform,
-    report: OnProgress,
-    load: Callable[[], Any] | None = None,
-) -> RuntimeComparison:
-    """Measure a program and the same model in other runtimes; without a .pte only files of the user's."""
-    refuse_platform(platform)
-    paths = ExportPaths(checked_program(pte).resolve()) if pte is not None else None
-    record = export_record(paths) if paths is not None else None
-    if paths is not None and sequence_of(paths.pte) is not None:
+@dataclass(frozen=True)
+class ModelSource:
+    """A .pte and the record of its export, from which the model is made again; `failure` is why there is no .pte.
+
+    `load` gives a module that is only in memory.
+    """
+
+    paths: ExportPaths
+    record: ExportRecord | None
+    load: Callable[[], Any] | None = None
+    failure: KitError | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self.record.dtype if self.record is not None else program_dtype(self.paths.pte).main
+
+
+def program_source(pte: Path, load: Callable[[], Any] | None = None) -> ModelSource:
+    """Return a program; language models are refused, which are measured by phase."""
+    paths = ExportPaths(checked_program(pte).resolve())
+    if sequence_of(paths.pte) is not None:
         raise InputError(
             f"{paths.pte.name} is a language model, which is measured by phase with ExecuTorch alone",
             "Use `sme2-kit run`, without other runtimes.",
         )
-    inputs = asked.inputs or (sample_inputs(paths, record) if paths is not None else ())
+    return ModelSource(paths, export_record(paths), load)
+
+
+def exported_source(
+    request: ExportRequest, make: Callable[[], ExportResult], load: Callable[[], Any] | None, others: bool
+) -> ModelSource:
+    """Export a model. One that ExecuTorch cannot take is measured in `others` all the same, if it runs eagerly."""
+    try:
+        return program_source(make().paths.pte, load)
+    except InterruptionError:
+        raise
+    except KitError as error:
+        if not others or dtype_of(request.dtype).quantized:
+            raise
+        from model_profiling.export.samples_only import keep_samples
+
+        try:
+            made = keep_samples(request, load)
+        except KitError:
+            raise error from None
+        return ModelSource(ExportPaths(made.paths.pte.resolve()), made.record, load, error)
+
+
+def measure_runtimes(
+    asked: RuntimesRequest, source: ModelSource | None, platform: Platform, report: OnProgress
+) -> RuntimeComparison:
+    """Measure a program and the same model in other runtimes; without a source only files of the user's."""
+    refuse_platform(platform)
+    record = source.record if source is not None else None
+    inputs = asked.inputs or (sample_inputs(source.paths, record) if source is not None else ())
     programs: dict[str, MeasuredProgram] = {}
     failures: dict[str, KitError] = {}
     for choice in asked.choices:
         try:
-            file = choice.file or _made(choice.runtime, paths, record, report, load)
+            file = choice.file or _made(choice.runtime, source, report)
             programs[choice.name] = MeasuredProgram(file.resolve(), file.stem, inputs)
         except KitError as error:
             failures[choice.name] = error
@@ -116,14 +155,15 @@ def measure_runtimes(
         sides = [_side(choice, outcomes.get(choice.name), failures, record) for choice in asked.choices]
     if not any(side.turns and side.failure is None for side in sides):
         raise next(side.failure for side in sides if side.failure is not None)
-    # Of other inputs the export has no outputs.
-    expected = expected_outputs(paths.directory, record) if paths is not None and not asked.inputs else []
-    dtype = record.dtype if record is not None else program_dtype(paths.pte).main if paths is not None else UNKNOWN
-    first = sorted(sides, key=lambda side: side.row.runtime != EAGER) if not expected else sides
+    # Of other inputs the export has no outputs: then those of eager PyTorch count, if it was measured.
+    expected = expected_outputs(source.paths.directory, record) if source is not None and not asked.inputs else []
+    ordered = sides if expected else sorted(sides, key=lambda side: side.row.runtime != EAGER)
+    dtype = source.dtype if source is not None else UNKNOWN
     reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
-    rows, baseline, against = compare_runtimes(first, reference, EXECUTORCH)
-    model = record.model if record is not None else (paths.stem if paths is not None else str(asked.choices[0].file))
+    rows, baseline, against = compare_runtimes(ordered, reference, EXECUTORCH)
+    stem = source.paths.stem if source is not None else str(asked.choices[0].file)
     caveats = layout_caveats(platform.probe().environment)
+    model = record.model if record is not None else stem
     return RuntimeComparison(model, dtype, asked.threads, baseline, against, rows, caveats=caveats)
 
 
@@ -149,24 +189,21 @@ def _outcomes(
     )
 
 
-def _made(
-    runtime: Runtime,
-    paths: ExportPaths | None,
-    record: ExportRecord | None,
-    report: OnProgress,
-    load: Callable[[], Any] | None,
-) -> Path:
+def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> Path:
     """Return the program of a runtime that has no file of its own: the .pte, or what is made of the same model."""
     if not runtime.made:
         raise InputError(
             f"{runtime.label} takes a {runtime.suffix}, which the kit does not make",
             f"Give one of your own: --runtimes {EXECUTORCH},model{runtime.suffix}.",
         )
-    if paths is None:
+    if source is None:
         raise InputError(f"{runtime.label} needs the model itself", "Give it by its name, as file.py:Class or as .pte.")
+    paths, record = source.paths, source.record
     if runtime.name == EXECUTORCH:
+        if source.failure is not None:
+            raise source.failure
         return paths.pte
-    if record is None or record.request is None or (record.request.origin == "memory" and load is None):
+    if record is None or (record.request.origin == "memory" and source.load is None):
         raise InputError(
             f"{paths.pte.name} does not say which PyTorch model it was exported from", "Give the model itself."
         )
@@ -183,7 +220,7 @@ def _made(
     report("export to ONNX", 0, 0)
     from model_profiling.export.onnx_file import make_onnx
 
-    return make_onnx(paths, record, load)
+    return make_onnx(paths, record, source.load)
 
 
 def _refused_dtype(runtime: Runtime, record: ExportRecord) -> str:

@@ -1,6 +1,7 @@
 """The .onnx beside a .pte: the same module, weights and inputs, made once and kept as long as the .pte is the same."""
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,14 +20,16 @@ from model_profiling.export.publish import publish, staging, writable
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
+from model_profiling.store.machine import hashed
 
 _PACKAGES = ("onnx", "onnxscript")
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class OnnxStamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What an .onnx was made from and with, and the hash of each of its files."""
 
-    pte: str
+    export: str
     versions: dict[str, str]
     files: dict[str, str]
 
@@ -47,9 +50,14 @@ def _is_current(paths: ExportPaths, record: ExportRecord) -> bool:
         return False
     with contextlib.suppress(KitError, OSError):
         stamp = files.read_json(paths.onnx_stamp, OnnxStamp, "stamp")
-        same = stamp.pte == record.files.get(paths.pte.name) and stamp.versions == versions(*_PACKAGES)
+        same = stamp.export == _identity(record) and stamp.versions == versions(*_PACKAGES)
         return same and all(files.sha256(paths.directory / name) == value for name, value in stamp.files.items())
     return False
+
+
+def _identity(record: ExportRecord) -> str:
+    """Return a hash of what the .onnx is of: the program, if there is one, and the samples."""
+    return hashed(msgspec.json.encode(sorted(record.files.items())))
 
 
 def _make(paths: ExportPaths, record: ExportRecord, load: Callable[[], LoadedModel] | None) -> None:
@@ -65,9 +73,7 @@ def _make(paths: ExportPaths, record: ExportRecord, load: Callable[[], LoadedMod
             _export(model, staged / paths.onnx.name)
         made = sorted(path for path in staged.iterdir() if path.is_file())
         hashes = {path.name: files.sha256(path) for path in made}
-        files.write_json(
-            staged / paths.onnx_stamp.name, OnnxStamp(record.files[paths.pte.name], versions(*_PACKAGES), hashes)
-        )
+        files.write_json(staged / paths.onnx_stamp.name, OnnxStamp(_identity(record), versions(*_PACKAGES), hashes))
         # The stamp comes last: until it is there, nobody takes the files for an .onnx of this .pte.
         publish(staged, paths.directory, [*hashes, paths.onnx_stamp.name])
 
@@ -91,9 +97,15 @@ def _export(model: LoadedModel, target: Path) -> None:
     except KitError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        said = lines[0][:300] if lines else type(error).__name__
         raise RunError(
-            f"{model.name} cannot be exported to ONNX: {type(error).__name__}: {said}",
+            f"{model.name} cannot be exported to ONNX: {_first_cause(error)}",
             "Give an .onnx of your own: --runtimes executorch,model.onnx.",
         ) from error
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return what the exporter's long message began with: the first exception of the chain, its first line."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -82,9 +82,10 @@ def _serve(args: argparse.Namespace, born: int, said: BinaryIO) -> None:
         raise ProcessError(
             Exit.BACKEND_MISSING, f"{row.label} needs {error.name}, which is not installed", row.install
         ) from error
-    if not args.model_path.is_file():
+    # The model itself is built anew: of its .pte only the record is read.
+    if row.suffix != ".pte" and not args.model_path.is_file():
         raise ProcessError(Exit.MODEL_UNREADABLE, f"cannot read {args.model_path}")
-    if args.drop_cache:
+    if args.drop_cache and args.model_path.is_file():
         process_facts.drop_from_cache(args.model_path)
     absolute = [path.absolute() for path in args.inputs]
     options = LaunchOptions(

@@ -30,7 +30,7 @@ def write_tflite(path: Path, added: float) -> Path:
     model, graph, code, add = schema.ModelT(), schema.SubGraphT(), schema.OperatorCodeT(), schema.OperatorT()
     model.version, model.subgraphs, model.operatorCodes = 3, [graph], [code]
     model.buffers = [schema.BufferT(), schema.BufferT()]
-    model.buffers[1].data = np.frombuffer(np.float32([added]).tobytes(), np.uint8)
+    model.buffers[1].data = np.frombuffer(np.array([added], np.float32).tobytes(), np.uint8)
     code.builtinCode = code.deprecatedBuiltinCode = schema.BuiltinOperator.ADD
     code.version = 1
     add.inputs, add.outputs = [0, 1], [2]

@@ -208,6 +208,18 @@ def test_what_does_not_go_together_is_refused(pte: Path, tmp_path: Path) -> None
         assert "Traceback" not in done.stderr
 
 
+def test_a_model_that_only_eager_pytorch_takes_is_measured_there(tmp_path: Path, runner: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return torch.linalg.svd(x).S\n"
+    )
+    runtimes = ["executorch", "onnxruntime", "eager"]
+    how: dict[str, Any] = {"dtype": "fp32", "input_shapes": ["4,4"], "out": tmp_path / "out"}
+    rows = by_name(api.compare_runtimes(f"{tmp_path / 'net.py'}:Net", runtimes=runtimes, **how, **COUNTS))
+    assert "aten._linalg_svd" in rows["executorch"].reason and "linalg_svd" in rows["onnxruntime"].reason
+    assert rows["eager"].ranked and rows["eager"].latency is not None
+    assert not list((tmp_path / "out").glob("*.pte")), "its record is of no program"
+
+
 def test_int8_of_other_runtimes_is_another_quantization(exported: dict[str, Any], runner: Path) -> None:
     found = api.compare_runtimes(exported["int8"].paths.pte, runtimes=["executorch", "eager"], **COUNTS)
     assert "ExecuTorch's quantization" in by_name(found)["eager"].reason
