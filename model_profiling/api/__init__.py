@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from model_profiling.analysis.accuracy.numerics import Numerics
+    from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
     from model_profiling.analysis.roofs.roof_rates import Roofs
     from model_profiling.analysis.sme2.forecast_record import Forecast
     from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
@@ -63,9 +64,11 @@ __all__ = [
     "Records",
     "Run",
     "RunError",
+    "RuntimeComparison",
     "SetupError",
     "__version__",
     "compare",
+    "compare_runtimes",
     "export",
     "forecast",
     "history",
@@ -88,6 +91,7 @@ _LATER = {
     "History": "model_profiling.api.history_api",
     "Records": "model_profiling.api.records",
     "Run": "model_profiling.api.loaded_run",
+    "RuntimeComparison": "model_profiling.analysis.compare.runtime_comparison",
 }
 
 
@@ -372,6 +376,69 @@ def compare(
         asked = comparing.programs_to_measure(first, second, versions, counts, threads)
         with open_platform(platform, lambda _: None, Path(asked.before), Path(asked.after), lock=lock) as opened:
             return comparing.measure_pair(asked, categories, report, opened)
+
+
+@takes_options("profile")
+def compare_runtimes(
+    model: torch.nn.Module | str | Path,
+    example_inputs: Any = None,
+    *,
+    runtimes: Sequence[str | Path] = ("executorch", "eager"),
+    threads: int = 1,
+    runs: int | None = None,
+    launches: int | None = None,
+    budget_s: float | None = None,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+    timeout_s: float = 600.0,
+    inputs: Sequence[str | Path] = (),
+    out: str | Path | None = None,
+    platform: str | Platform | None = None,
+    lock: bool = True,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+    **options: Unpack[ProfileKeywords],
+) -> RuntimeComparison:
+    """Measure a model in ExecuTorch and in other runtimes, in turns on this machine, each in processes of its own.
+
+    `runtimes` are some of "executorch", "eager", "compile" (torch.compile), "onnxruntime" and "litert", or files of
+    your own, .onnx and .tflite, which are taken as they are. `model` and its options are given as to `profile`, or it
+    is such a file. All have the same module, weights, inputs and threads; the .onnx is made beside the .pte.
+
+    `result.rows` has the fastest first: `latency`, its `comparison` with ExecuTorch, `startup`, `peak_bytes`, and
+    `outputs` held against eager PyTorch. One whose outputs differ is not `ranked`; one that could not be measured has
+    a `reason`. A runtime that says nothing for `timeout_s` seconds is given up.
+    """
+    from model_profiling.api import exporting
+    from model_profiling.api import runtime_comparing as comparing
+    from model_profiling.api.measuring import open_platform
+    from model_profiling.pipeline.counts import checked_counts
+
+    counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
+    text = str(model) if isinstance(model, (str, Path)) else ""
+    own = comparing.is_file_of_runtime(text)
+    choices = comparing.runtime_choices([*([text] if own else ()), *runtimes])
+    asked = comparing.RuntimesRequest(choices, counts, threads, tuple(map(Path, inputs)), timeout_s)
+    if (own or text.endswith(".pte")) and (example_inputs is not None or any(options.values())):
+        raise InputError(f"{text} is taken as it is: nothing of an export can change it", "Leave the options out.")
+    with notebook_progress(on_progress) as report, open_platform(platform, lambda _: None, lock=lock) as opened:
+        comparing.refuse_platform(opened)
+        source = None
+        if text.endswith(".pte"):
+            source = comparing.program_source(Path(text))
+        elif not own:
+            load, request = (
+                None,
+                _request("profile", model, (example_inputs, "", None), _place(out, "compare"), options),
+            )
+            make = exporting.maker(request, model, example_inputs, report, force)
+            if not request.target:
+                from model_profiling.export.in_memory import loader
+
+                load = loader(request.model, model, example_inputs, None)
+            others = any(choice.runtime.module for choice in choices)
+            source = comparing.exported_source(request, lambda: make(request, "export"), load, others)
+        return comparing.measure_runtimes(asked, source, opened, report)
 
 
 def history(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell, warn
-from model_profiling.cli import count_flags, platform_flags, version_flags
+from model_profiling.cli import count_flags, platform_flags, runtime_flags, version_flags
 from model_profiling.cli.next_step import ending
 from model_profiling.cli.numpy_start import start_numpy
 from model_profiling.cli.progress import progress
@@ -25,7 +25,7 @@ HELP = "compare two experiments, runs or dumps; can fail when the second is slow
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     where = "run directory or DIR@LABEL, either with :EXPERIMENT or /EXPERIMENT, .etdump, or .pte to be measured now"
-    parser.add_argument("before", metavar="A", help=where)
+    parser.add_argument("before", metavar="A", help=f"{where}; with --runtimes a model as `profile` takes it")
     parser.add_argument(
         "after",
         metavar="B",
@@ -57,6 +57,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     count_flags.prepare_startup(parser, "none, or 10 with --fail-if-startup-slower")
     version_flags.prepare_parser(parser, "two, as in 1.5.0,1.5.1, run one .pte in turns: A is before, B is after")
     platform_flags.prepare_parser(parser)
+    runtime_flags.prepare_parser(parser)
     parser.add_argument("--junit", type=Path, metavar="FILE", help="write the result as JUnit XML, for CI systems")
     parser.add_argument(
         "--summary", type=Path, metavar="FILE", help="append a Markdown job summary, e.g. to $GITHUB_STEP_SUMMARY"
@@ -84,6 +85,8 @@ def _page(text: str) -> str:
 
 def run(args: argparse.Namespace) -> int:
     start_numpy()
+    if runtime_flags.asked(args):
+        return runtime_flags.run(args)
     from model_profiling.api import comparing
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import Limits, conclusion, judge

@@ -30,6 +30,11 @@ def add_model(parser: argparse.ArgumentParser, what: str = _MODEL, files: bool =
     """Add the arguments that say which model is meant; with `files`, of a command that also runs it."""
     parser.add_argument("target", nargs="?", metavar="MODEL", help=what)
     parser.add_argument("--model", metavar="MODEL", help=argparse.SUPPRESS)  # the learning path's
+    add_model_options(parser, files)
+
+
+def add_model_options(parser: argparse._ActionsContainer, files: bool = False) -> None:
+    """Add what is said of a model beside its name."""
     input_flags.add_inputs(parser, files=files)
     parser.add_argument(
         "--set",
@@ -79,7 +84,7 @@ def load_options(args: argparse.Namespace) -> LoadOptions:
     return exporting.load_options(args.inputs_asked, settings_of(args.set), args.checkpoint)
 
 
-def add_options(parser: argparse.ArgumentParser, verb: Verb) -> None:
+def add_options(parser: argparse._ActionsContainer, verb: Verb) -> None:
     """Add the options of an export; those that are not given have no value (see `options_given`)."""
     for row in options_of(verb):
         parser.add_argument(row.flag, dest=row.name, default=argparse.SUPPRESS, **_how_to_parse(row, verb))

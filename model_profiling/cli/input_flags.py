@@ -14,7 +14,7 @@ _SPEC = (
 _FILE = "a file to run on: .npy or raw .bin (default: the export's samples, else ones)"
 
 
-def add_inputs(parser: argparse.ArgumentParser, specs: bool = True, files: bool = False) -> None:
+def add_inputs(parser: argparse._ActionsContainer, specs: bool = True, files: bool = False) -> None:
     """Add `--input`; specs are put into `args.inputs_asked`, files into `args.inputs`, each in the order given."""
     kinds = [text for text, taken in ((_SPEC, specs), (_FILE, files)) if taken]
     metavar = "|".join(["SHAPE"] * specs + ["FILE"] * files)

@@ -8,13 +8,15 @@ from pathlib import Path
 _OUT = ("--outdir", "--output-root", "--output", "--output-dir")
 
 
-def also_as(parser: argparse.ArgumentParser, action: argparse.Action, spellings: Iterable[str]) -> None:
+def also_as(parser: argparse._ActionsContainer, action: argparse.Action, spellings: Iterable[str]) -> None:
     """Let other spellings mean this flag; neither the help nor completions show them."""
     for spelling in spellings:
         parser._option_string_actions.setdefault(spelling, action)
 
 
-def add_out(parser: argparse.ArgumentParser, text: str, metavar: str = "DIR", earlier: tuple[str, ...] = _OUT) -> None:
+def add_out(
+    parser: argparse._ActionsContainer, text: str, metavar: str = "DIR", earlier: tuple[str, ...] = _OUT
+) -> None:
     """Add `--out`: the folder or file that a command writes."""
     names = ("--out", "-o") if metavar == "FILE" else ("--out",)
     also_as(parser, parser.add_argument(*names, type=Path, metavar=metavar, help=text), earlier)

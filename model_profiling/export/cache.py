@@ -162,10 +162,10 @@ def describe(request: ExportRequest) -> dict[str, str]:
     return {name: str(value) for name, value in fields.items()}
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what takes part and is not the kit's or the user's own code."""
+def versions(*more: str) -> dict[str, str]:
+    """Return the versions of what takes part and is not the kit's or the user's own code; and of `more` packages."""
     found = {"python": platform.python_version()}
-    for name in _PACKAGES:
+    for name in (*_PACKAGES, *more):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

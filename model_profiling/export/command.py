@@ -71,9 +71,16 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
     asked = record.request
     if asked is None or asked.origin == "memory":
         return None
-    request = recorded(record, asked)
+    request = recorded_in(record, asked, base)
     if any(literal_text(value) is None for _, value in request.options.settings):
         return None
+    outdir = _seen_from(base, asked, asked.outdir)
+    return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--out", outdir])
+
+
+def recorded_in(record: ExportRecord, asked: RequestRecord, base: str) -> ExportRequest:
+    """Return what was asked for, with its paths as they are written in the directory `base`."""
+    request = recorded(record, asked)
     if asked.origin == "file":
         path, colon, attribute = (asked.target, "", "")
         if not path.endswith(".py"):
@@ -86,8 +93,7 @@ def repeated(record: ExportRecord, base: str) -> list[str] | None:
         if row.kind is Path and (path := getattr(request, row.name)):
             moved_option: dict[str, Any] = {row.name: _seen_from(base, asked, str(path))}
             request = replace(request, **moved_option)
-    outdir = _seen_from(base, asked, asked.outdir)
-    return typed(request) + ([] if outdir == f"out_{record.model}/artifacts" else ["--out", outdir])
+    return request
 
 
 def _seen_from(base: str, asked: RequestRecord, path: str) -> str:

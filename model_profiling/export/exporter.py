@@ -47,7 +47,7 @@ from model_profiling.export.stages import Announce, Stages
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.loading import LoadedModel, load_model
-from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord, RewriteChoice
+from model_profiling.store.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, RewriteChoice
 
 T = TypeVar("T")
 
@@ -137,9 +137,26 @@ def _record(
     seconds: dict[str, float],
     sequence: Sequence | None,
 ) -> ExportRecord:
+    program = pte.parse_own(staged.pte)
+    return msgspec.structs.replace(
+        described(request, prepared, staged, lowered.delegation, program),
+        stage_seconds=dict(seconds),
+        rewrites=_with_lowering(prepared.rewrites, program, staged, request),
+        sequence=sequence.record(staged) if sequence is not None else None,
+        lowering=lowered.way,
+    )
+
+
+def described(
+    request: ExportRequest,
+    prepared: Prepared,
+    staged: ExportPaths,
+    delegation: Delegation,
+    program: pte.Program | None = None,
+) -> ExportRecord:
+    """Return the record of what was asked for and of the files that are there, before anything is known of lowering."""
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
     random = prepared.model.weights == "random"
-    program = pte.parse_own(staged.pte)
     takes, gives = (program.methods[0].inputs, program.methods[0].outputs) if program is not None else ((), ())
     return ExportRecord(
         model=request.model,
@@ -147,10 +164,10 @@ def _record(
         weights=f"random (seed {request.seed})" if random else prepared.model.weights,
         inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", takes),
         outputs=samples.describe(prepared.outputs, staged.expected.name, "output", gives),
-        delegation=lowered.delegation,
+        delegation=delegation,
         versions=_versions(),
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
-        stage_seconds=dict(seconds),
+        stage_seconds={},
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         reference="eager PyTorch, fp32",
         warnings=[
@@ -159,15 +176,12 @@ def _record(
             *remark(prepared.cost, request.dtype, prepared.model.weights),
         ],
         dtype_cost=prepared.cost,
-        rewrites=_with_lowering(prepared.rewrites, program, staged, request),
         candidates=prepared.candidates,
         auto=prepared.auto,
         request=msgspec.structs.replace(
             request.record(prepared.model.origin), command=typable(request, prepared.model.origin)
         ),
-        sequence=sequence.record(staged) if sequence is not None else None,
         calibration=prepared.calibration,
-        lowering=lowered.way,
         **request.recorded("export"),
     )
 

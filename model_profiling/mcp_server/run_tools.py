@@ -8,6 +8,7 @@ from mcp.server.mcpserver import Context
 from pydantic import Field
 
 from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.base.errors import InputError
 from model_profiling.export.options import settled
@@ -27,6 +28,7 @@ from model_profiling.mcp_server.export_options import option_words, takes_option
 from model_profiling.platforms.choosing import folder_of, named
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.kernel_view import Kernels
+from model_profiling.runtimes.runtime_table import OF_FILES, RUNTIMES
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY
 from model_profiling.tune.tune_result import TuneResult
 
@@ -180,6 +182,47 @@ class RunTools:
         )
         return answers.ProfileAnswer(made, run, analysis, files)
 
+    @takes_options("profile", optional=True)
+    async def compare_runtimes(
+        self,
+        context: Context,
+        model: Annotated[
+            str,
+            Field(
+                description="As of `profile`; or an .onnx or .tflite, taken as it is. A Python file is run: it must be "
+                "code you trust.",
+                min_length=1,
+            ),
+        ],
+        runtimes: Annotated[
+            list[str],
+            Field(
+                description="Some of executorch, eager, compile, onnxruntime and litert, or .onnx and .tflite files.",
+                min_length=1,
+                max_length=8,
+            ),
+        ],
+        *,
+        runs: p.Runs = None,
+        launches: p.Launches = None,
+        budget_s: p.Budget = None,
+        threads: p.Threads = None,
+        **options: Any,
+    ) -> RuntimeComparison:
+        """Measure one model in ExecuTorch and in other runtimes on this machine, interleaved: latency and its ratio to
+        ExecuTorch with intervals, start-up, peak memory, outputs against eager PyTorch. What differs is not `ranked`;
+        what could not be measured has a `reason`."""
+        if model.endswith((".pte", *OF_FILES)):
+            place, given = [], str(self._workspace.inside(model))
+        else:
+            given = self._workspace.model(model)
+            place = flags(out=self._workspace.inside(self._home(model, options["settings"])))
+        names = [name if name in RUNTIMES else str(self._workspace.inside(name)) for name in runtimes]
+        counts = flags(runs=runs, launches=launches, budget=budget_s, threads=threads)
+        words = ["compare", given, "--json", *repeated("runtimes", names), *counts, *place]
+        words += self._option_words(options)
+        return (await self._commands.kit(steps_of(context), *words)).read(RuntimeComparison)
+
     async def kernels(
         self, context: Context, model: p.Pte, out: p.RunOut = None, machine: p.Machine = None
     ) -> answers.KernelsAnswer:
@@ -284,9 +327,11 @@ class RunTools:
 
     def _model_words(self, model: str, options: Mapping[str, Any]) -> list[str]:
         """Return the words that say which model is meant and how it is exported, for every command that takes one."""
+        return [*flags(model=self._workspace.model(model)), *self._option_words(options)]
+
+    def _option_words(self, options: Mapping[str, Any]) -> list[str]:
         weights = options.get("checkpoint")
-        words = flags(model=self._workspace.model(model))
-        words += flags(checkpoint=None if weights is None else self._workspace.inside(weights))
+        words = flags(checkpoint=None if weights is None else self._workspace.inside(weights))
         words += repeated("input-shape", options.get("input_shapes")) + settings_words(options.get("settings"))
         return words + option_words(options, self._workspace)
 

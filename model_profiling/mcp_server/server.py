@@ -58,6 +58,7 @@ def build_server(root: Path) -> MCPServer[Any]:
         *(tool_of(method, _REPLACES) for method in (making.export, making.profile, making.kernels, reading.report)),
         *(tool_of(method, _REPLACES) for method in (making.numerics, reading.graph)),
         tool_of(making.tune, _MEASURES),
+        tool_of(making.compare_runtimes, _REPLACES),
         tool_of(making.run, _MEASURES_ANYWHERE),
     ]
     server: MCPServer[Any] = MCPServer(

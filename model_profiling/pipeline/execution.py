@@ -133,7 +133,7 @@ class GroupRun:
         if launch == 0:
             self._report(f"loading {experiment.name}", self.account.done, self._total)
         program, reading = outcome.program, None
-        method = experiment.method or usual_method(program.pte)
+        method = experiment.method or (usual_method(program.pte) if outcome.runner.kind != "runtime" else None)
         if experiment.phase is not None:
             assert program.sequence is not None and program.tokens is not None
             method, reading = token_plan(program.sequence, experiment, program.tokens)

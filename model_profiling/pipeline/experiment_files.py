@@ -26,7 +26,10 @@ def collect(outcome: ExperimentOutcome, home: Path) -> dict[str, str]:
                 files.copy_file(path, home / path.name)
     if outcome.failure is None:
         try:
-            if outcome.dumps:
+            if outcome.dumps and outcome.runner.kind == "runtime":
+                for number, dump in enumerate(outcome.dumps):
+                    files.copy_file(dump, home / profile_file(outcome, number).name)
+            elif outcome.dumps:
                 _merge(outcome.dumps, home / outcome.file(".etdump").name)
             files.write_json(home / outcome.file("_samples.json").name, outcome.samples)
         except KitError as error:
@@ -40,6 +43,11 @@ def collect(outcome: ExperimentOutcome, home: Path) -> dict[str, str]:
             if outcome.failure is None or not outcome.failure.names(dump):
                 dump.unlink(missing_ok=True)
     return {path.name: files.sha256(path) for path in sorted(home.iterdir()) if path.is_file()}
+
+
+def profile_file(outcome: ExperimentOutcome, number: int) -> Path:
+    """Return where the profile of operators of another runtime lies, one for each traced launch."""
+    return outcome.file(f"_profile{number}.json")
 
 
 def _merge(dumps: list[Path], target: Path) -> None:

@@ -28,6 +28,8 @@ from model_profiling.store.run_directory import Process, RunnerRecord, Samples, 
 class MeasuredProgram:
     """What is executed: a .pte, what its files are called after, and its inputs (none: the runner feeds ones).
 
+    Another runtime may take another file instead of the .pte.
+
     A language model has the tokens that its phases read, instead.
     """
 

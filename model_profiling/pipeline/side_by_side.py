@@ -1,6 +1,6 @@
 """Several programs on one device, taking turns as the experiments of one program do."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,9 +28,9 @@ from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.machine import machine_of
 from model_profiling.store.made_by import Maker
-from model_profiling.store.run_directory import Phase
+from model_profiling.store.run_directory import Phase, RunnerRecord
 
-_TIMEOUT_S = 600.0
+TIMEOUT_S = 600.0
 
 
 def programs_of(
@@ -80,15 +80,20 @@ def measure(
     executorch: Mapping[str, str] = MappingProxyType({}),
     evidence: bool = False,
     timed: bool = True,
+    runtimes: Mapping[str, RunnerRecord] = MappingProxyType({}),
+    profiled: Collection[str] = (),
+    keep_failures: bool = False,
+    timeout_s: float = TIMEOUT_S,
 ) -> dict[str, ExperimentOutcome]:
     """Time each program, and execute it some more with a tracer if asked; files are left in home/<name>.
 
     How they start is measured if the counts say how often. `executorch` says of a program, by its name, with which
-    release or build it runs. With `evidence`, each is executed once with a kernel trace instead, and not timed; without
-    `timed`, with a tracer only.
+    release or build it runs, `runtimes` which other runtime does instead, with a tracer only if its program is in
+    `profiled`. With `evidence`, each is executed once with a kernel trace instead, and not timed; without `timed`, with
+    a tracer only. A program that fails is an error, or with `keep_failures` an outcome that says why, beside the others.
     """
     # Each is checked, and built, before anything is measured.
-    runners = {name: platform.runner(None, executorch.get(name)) for name in programs}
+    runners = {name: runtimes.get(name) or platform.runner(None, executorch.get(name)) for name in programs}
     once: dict[str, Any] = {"mode": "trace", "warmup": 0} if evidence else {}
     outcomes = {}
     for name, program in programs.items():
@@ -111,10 +116,12 @@ def measure(
     lanes = lanes_of(experiments, set(), traced=traced or not timed, startups=startups)
     if not timed:
         lanes = [lane for lane in lanes if lane.kind is LaneKind.TRACED]
+    silent = {*runtimes} - {*profiled}
+    lanes = [lane for lane in lanes if lane.kind is not LaneKind.TRACED or lane.experiment.name not in silent]
     with platform.exclusive():
-        GroupRun(platform, GroupState(lanes, outcomes), report, _TIMEOUT_S, counts.budget_s).run()
+        GroupRun(platform, GroupState(lanes, outcomes), report, timeout_s, counts.budget_s).run()
     for outcome in outcomes.values():
         collect(outcome, outcome.scratch)
-        if outcome.failure is not None:
+        if outcome.failure is not None and not keep_failures:
             raise outcome.failure
     return outcomes

@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.environment import boot_id
@@ -125,6 +126,8 @@ class ProcessPlatform:
         return RunnerRecord(kind, str(path), files.sha256(path), libraries=libraries)
 
     def open(self, request: LaunchRequest) -> ProcessSession:
+        if request.runner.kind == "runtime":
+            return self._open_runtime(request)
         tokens = request.reading.tokens if request.reading is not None else None
         build = self._builds.get(request.runner.path, self.build)
         libraries = libraries_for(build, request.model)
@@ -136,6 +139,14 @@ class ProcessPlatform:
         _refuse_affinity(request)
         words = [*request.launch_prefix, *self._start(variables), request.runner.path, *flags]
         return ProcessSession(words, request.log, request.timeout_s, once=request.once)
+
+    def _open_runtime(self, request: LaunchRequest) -> ProcessSession:
+        """Start the process of another runtime; what it compiles stays beside the log for its next launch."""
+        _refuse_affinity(request)
+        flags = paced_flags(request, LaunchFiles(request.model, request.inputs, request.etdump, request.output_base))
+        cache = f"--cache_dir={request.log.parent / 'compiled'}"
+        words = python_command("model_profiling.runtimes", request.runner.runtime, *flags, cache)
+        return ProcessSession([*request.launch_prefix, *words], request.log, request.timeout_s, once=request.once)
 
     def _start(self, variables: dict[str, str]) -> list[str]:
         """Return the words before the runner: an emulator sets variables for its guest alone, `env` for a process."""

@@ -88,6 +88,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     # Tokens that were read after the load and before the first execution, to fill a cache, and how long that took.
     filled: int = 0
     fill_ns: int = 0
+    # What else decides how fast another runtime is (runtimes/), in words.
+    settings: dict[str, str] = {}
     # 1: operators' times in the ETDump leave out what the system gave to other processes.
     stops_clock: int = 0
 

@@ -189,6 +189,8 @@ def _explained(code: int, log: Path, log_start: int) -> KitError:
     message = said[-1] if said else f"the runner ended with exit code {code} and no explanation"
     known = Exit(code) if code in set(Exit) else None
     hint = _HINTS.get(known, f"Its log is {log}.") if known else f"Its log is {log}."
+    # The process of another runtime knows better.
+    hint = next(iter(re.findall(r"^hint: (.*)$", words, re.MULTILINE)), hint)
     if known in _INPUT_CODES:
         return InputError(message, hint)
     if known in _SETUP_CODES:

@@ -12,6 +12,7 @@ from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.advice.finding import FindingKind as Rule
 from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
 from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.run.operator_graph import OperatorGraph
@@ -69,6 +70,7 @@ CONTRACTS = (
     Contract(ForecastValidation, (artifacts.FORECAST_VALIDATION,)),
     Contract(Target, ()),
     Contract(PairComparison, ()),
+    Contract(RuntimeComparison, ()),
     Contract(OperatorGraph, ()),
     Contract(ProgramComparison, (f"{artifacts.COMPARED}*",)),
     Contract(Trend, ("*trend.json",)),

@@ -290,6 +290,9 @@ class ExportPaths:
         self.inputs = pte.with_name(f"{self.stem}_inputs")
         self.expected = pte.with_name(f"{self.stem}_expected")
         self.numerics = pte.with_name(f"{self.stem}{NUMERICS}")
+        # The same model for ONNX Runtime, if that was asked for; and what it was made from.
+        self.onnx = pte.with_name(f"{self.stem}.onnx")
+        self.onnx_stamp = pte.with_name(f".{self.stem}.onnx.json")
 
     @classmethod
     def for_export(cls, outdir: Path, model: str, backend: str, dtype: str) -> "ExportPaths":

@@ -35,7 +35,7 @@ ExperimentStatus = Literal["ok", "failed"]
 RunStatus = Literal["partial", "complete", "failed"]
 LatencySource = Literal["untraced executions", "traced executions", "none"]
 PhaseKind = Literal["prefill", "decode"]
-RunnerKind = Literal["kit", "foreign"]
+RunnerKind = Literal["kit", "foreign", "runtime"]
 ScheduleKind = Literal["interleaved turns", "alternating launches", "alternating launches, interleaved turns"]
 # Android's thermal severities (PowerManager.THERMAL_STATUS_*), by their number.
 ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"]
@@ -175,6 +175,9 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     libraries: dict[str, str] = {}
     executorch_content: str = ""
     executorch_path: str = ""
+    # Of a process of another runtime (runtimes/): its name, and the versions of its packages.
+    runtime: str = ""
+    packages: dict[str, str] = {}
 
     @property
     def executorch_name(self) -> str:
@@ -183,7 +186,10 @@ class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def content(self) -> str:
         """A hash of all code that runs: the binary and its libraries."""
-        return hashed(msgspec.json.encode([self.sha256, sorted(self.libraries.items())]))
+        parts = [self.sha256, sorted(self.libraries.items())]
+        return hashed(
+            msgspec.json.encode([*parts, self.runtime, sorted(self.packages.items())] if self.runtime else parts)
+        )
 
     @property
     def executorch_libraries(self) -> str:

@@ -90,6 +90,9 @@ def test_paths_stay_inside_the_workspace(tmp_path: Path) -> None:
             assert "outside the workspace" in await refused("export", model="toy_cnn", outdir=path)
             assert "outside the workspace" in await refused("export", model="toy_cnn", checkpoint=f"{path}/w.pt")
             assert "outside the workspace" in await refused("tune", model="toy_cnn", out=path)
+            file = f"{path}/a.onnx"
+            assert "outside the workspace" in await refused("compare_runtimes", model=file, runtimes=["eager"])
+            assert "outside the workspace" in await refused("compare_runtimes", model="net.pte", runtimes=[file])
             assert "outside the workspace" in await refused("profile", model=f"{path}/net.pte")
             assert "outside the workspace" in await refused("run", model="net.pte", inputs=[f"{path}/x.npy"])
             assert "outside the workspace" in await refused("run", config=f"{path}/config.json")

@@ -112,7 +112,8 @@ def test_states_are_enumerations_in_the_schemas() -> None:
         ("Manifest", "label"),
         ("PhaseMetrics", "label"),
         ("Point", "label"),
-    }  # what the user calls a run, and `pp128`
+        ("RuntimeRow", "label"),
+    }  # what the user calls a run, `pp128`, and a runtime with its version
     for contract in CONTRACTS:
         for name, definition in json_schema(contract)["$defs"].items():
             for field, shape in definition.get("properties", {}).items():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from model_profiling.runtimes.runtime_table import RUNTIMES
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.fast
@@ -14,6 +15,10 @@ PACKAGE = "model_profiling"
 # The doors of the spec: a few lines each, which call the command line.
 DOORS = (f"{PACKAGE}.__main__", f"{PACKAGE}.export.export_model")
 HEAVY = ("torch", "executorch", "torchao", "torchvision", "timm", "transformers", "safetensors")
+# Each is imported by one process.
+RUNTIME_PACKAGES = ("onnx", "onnxruntime", "ai_edge_litert")
+
+RUNTIME_PROCESSES = tuple(f"{PACKAGE}.runtimes.{row.module}" for row in RUNTIMES.values() if row.module)
 
 
 @functools.cache
@@ -118,14 +123,19 @@ def test_the_public_name_is_the_api_and_nothing_else() -> None:
 
 
 def test_torch_and_executorch_are_imported_where_exports_are_made_and_nowhere_else() -> None:
-    allowed = ("model_profiling.export", "model_profiling.models", "model_profiling.upstream")
+    allowed = ("model_profiling.export", "model_profiling.models", "model_profiling.upstream", *RUNTIME_PROCESSES)
     typing_only = {"model_profiling.api"}  # names torch.nn.Module in its signatures, for type checkers
     found = {
         module
         for module in modules()
-        if any(other.split(".")[0] in HEAVY for other in all_imports_of(module)) and not module.startswith(allowed)
+        if any(other.split(".")[0] in (*HEAVY, *RUNTIME_PACKAGES) for other in all_imports_of(module))
+        and not module.startswith(allowed)
     }
     assert found <= typing_only
+
+
+def test_only_the_process_of_a_runtime_imports_it() -> None:
+    assert not [m for m in modules() if set(imports_of(m)) & {*RUNTIME_PROCESSES} and m not in RUNTIME_PROCESSES]
 
 
 def test_the_rule_finds_what_breaks_it(tmp_path: Path) -> None:

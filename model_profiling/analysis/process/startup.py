@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from model_profiling.analysis.timing.intervals import log_ratio_bounds
 from model_profiling.analysis.timing.latency import Comparison, compare
@@ -108,8 +109,11 @@ PART_NS: dict[str, Callable[[Process], int]] = {
 
 
 def _median(starts: Sequence[Process], ns: Callable[[Process], int]) -> MedianTime:
-    """Return the median, and the interval of Wilcoxon's signed-rank test: that of a ratio to one."""
-    times = np.array([ns(each) / 1e6 for each in starts], dtype=np.float64)
+    return median_time(np.array([ns(each) / 1e6 for each in starts], dtype=np.float64))
+
+
+def median_time(times: npt.NDArray[np.float64]) -> MedianTime:
+    """Return the median of milliseconds, and the interval of Wilcoxon's signed-rank test: that of a ratio to one."""
     middle = float(np.median(times))
     if not (times > 0).all():
         return MedianTime(middle)

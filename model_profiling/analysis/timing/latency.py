@@ -108,7 +108,7 @@ def summarise(turns: list[Turn]) -> Latency:
     fence = 3.0 * (q3 - q1)
     mean = float(ms.mean())
     drift = _drift_percent(turns)
-    medians = _launch_medians(turns)
+    medians = launch_medians_of(turns)
     return Latency(
         runs=len(ms),
         median_ms=median,
@@ -190,7 +190,7 @@ def compare(
     medians = np.median(first[0]), np.median(second[0])
     ratio = float(medians[0] / medians[1])
     turns = min(len(before_turns), len(after_turns))
-    launches = [_launch_medians(side) for side in (before_turns, after_turns)]
+    launches = [launch_medians_of(side) for side in (before_turns, after_turns)]
     low, high, width = 0.0, None, None
     verdict: Verdict = "no difference seen"
     spread = None
@@ -239,7 +239,8 @@ def _turn_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
     return result
 
 
-def _launch_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
+def launch_medians_of(turns: list[Turn]) -> npt.NDArray[np.float64]:
+    """Return the median of each launch, in nanoseconds."""
     ns, groups = _executions(turns)
     result: npt.NDArray[np.float64] = groups.launch_medians(ns)[0]
     return result

@@ -1,0 +1,152 @@
+"""One model in several runtimes, measured in turns: which is how fast, how each starts, and do their outputs agree?"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+
+from model_profiling.analysis.accuracy.agreement import Agreement, Array, agreement_of
+from model_profiling.analysis.process.memory import with_known_peak
+from model_profiling.analysis.process.startup import MedianTime, median_time, with_first_result
+from model_profiling.analysis.timing.latency import Comparison, compare, launch_medians_of
+from model_profiling.base.dtypes import UNKNOWN
+from model_profiling.base.errors import KitError
+from model_profiling.base.units import shown_ms
+from model_profiling.store.artifacts import DtypeCost
+from model_profiling.store.run_directory import Process, Turn
+
+# What outputs are held against where the export kept them.
+EAGER_AT_EXPORT = "eager PyTorch, as it was exported"
+
+
+class RuntimeRow(msgspec.Struct, frozen=True):
+    """One runtime: how fast it was, or why nobody knows (`reason`, and what to do about it in `hint`).
+
+    `comparison` holds it against the baseline, whose own is None. Of outputs that differ it is None, too: what computes
+    something else is shown and not ranked.
+    """
+
+    name: str
+    runtime: str
+    label: str
+    # The versions of its packages, and what else decides how fast it is, in words.
+    versions: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    # The program that it executed.
+    file: str = ""
+    latency: MedianTime | None = None
+    comparison: Comparison | None = None
+    # From the start of the process to the first result, and the most bytes in memory; None is not known.
+    startup: MedianTime | None = None
+    peak_bytes: int | None = None
+    outputs: Agreement | None = None
+    ranked: bool = False
+    reason: str = ""
+    hint: str = ""
+    notes: list[str] = []
+
+
+class RuntimeComparison(msgspec.Struct, frozen=True, tag="runtime_comparison", tag_field="kind"):
+    """What `compare --runtimes` prints as JSON: ranked rows first, the fastest first of them."""
+
+    model: str
+    dtype: str
+    threads: int
+    # The name of the row that the others are compared with; '' if none can be.
+    baseline: str
+    # What outputs are held against.
+    reference: str
+    rows: list[RuntimeRow]
+    schema: int = 1
+    caveats: list[str] = []
+
+
+@dataclass(frozen=True)
+class RuntimeSide:
+    """What was measured of a runtime, or its failure."""
+
+    row: RuntimeRow
+    failure: KitError | None = None
+    turns: list[Turn] = field(default_factory=list)
+    starts: Sequence[Process] = ()
+    processes: Sequence[Process] = ()
+    outputs: list[Array] = field(default_factory=list)
+    # Whether the first launch compiles what later ones find.
+    compiles: bool = False
+    # Whether the program is the user's: nobody knows what its dtype costs.
+    own_file: bool = False
+
+
+@dataclass(frozen=True)
+class Reference:
+    """What outputs are held against, and what the dtype explains of a difference."""
+
+    name: str
+    outputs: list[Array]
+    dtype: str
+    cost: DtypeCost | None = None
+
+
+def compare_runtimes(
+    sides: Sequence[RuntimeSide], reference: Reference, preferred: str
+) -> tuple[list[RuntimeRow], str, str]:
+    """Return a row for each side, the name of the baseline and of what outputs are held against.
+
+    The baseline is `preferred`, or the first whose outputs are right. Without outputs of the reference, those of the
+    first side that has some are it.
+    """
+    measured = [side for side in sides if side.failure is None and side.turns]
+    if not reference.outputs:
+        first = next((side for side in measured if side.outputs), None)
+        reference = Reference(first.row.name if first else "", first.outputs if first else [], reference.dtype)
+    rows = {side.row.name: _described(side, reference) for side in measured}
+    right = [side for side in measured if rows[side.row.name].ranked]
+    base = next((side for side in right if side.row.runtime == preferred), right[0] if right else None)
+    for side in right:
+        if base is not None and side is not base:
+            found = compare((base.row.name, base.turns), (side.row.name, side.turns), paired=True)
+            rows[side.row.name] = msgspec.structs.replace(rows[side.row.name], comparison=found)
+    failed = [_failed(side) for side in sides if side.row.name not in rows]
+    ordered = sorted(rows.values(), key=lambda row: (not row.ranked, row.latency.median_ms if row.latency else 0.0))
+    return [*ordered, *failed], base.row.name if base is not None else "", reference.name
+
+
+def _failed(side: RuntimeSide) -> RuntimeRow:
+    error = side.failure
+    reason, hint = (error.message, error.hint) if error is not None else ("it made no execution", "")
+    return msgspec.structs.replace(side.row, reason=reason, hint=hint)
+
+
+def _described(side: RuntimeSide, reference: Reference) -> RuntimeRow:
+    """Return the row of a side that was measured, not yet held against the baseline."""
+    notes = list(side.row.notes)
+    starts = with_first_result(side.starts or side.processes)
+    first = [each for each in with_first_result(side.processes) if each.launch == 0]
+    if side.compiles and first:
+        later = [each for each in starts if each is not first[0]]
+        if later:
+            cached = float(np.median([each.first_result_ns for each in later])) / 1e6
+            notes.append(
+                f"start-up is of the first start, which compiles; later ones, from its cache: {shown_ms(cached)}"
+            )
+        starts = first[:1]
+    peaks = [each.peak for each in with_known_peak(side.processes)]
+    dtype, cost = (UNKNOWN, None) if side.own_file else (reference.dtype, reference.cost)
+    is_reference = side.row.name == reference.name
+    outputs = None
+    if side.outputs and reference.outputs and not is_reference:
+        outputs = agreement_of(side.row.name, side.outputs, reference.name, reference.outputs, dtype, cost)
+        if outputs is None:
+            notes.append(f"its outputs have other shapes than those of {reference.name}")
+    elif not side.outputs:
+        notes.append("its outputs could not be compared")
+    return msgspec.structs.replace(
+        side.row,
+        latency=median_time(launch_medians_of(side.turns) / 1e6),
+        startup=median_time(np.array([each.first_result_ns / 1e6 for each in starts])) if starts else None,
+        peak_bytes=int(np.median(peaks)) if peaks else None,
+        outputs=outputs,
+        ranked=is_reference or (outputs is not None and outputs.verdict == "agrees"),
+        notes=notes,
+    )

@@ -1,0 +1,275 @@
+"""Measure one model in several runtimes, in turns; a runtime that cannot take it is a row that says why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
+from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.compare.runtime_comparison import (
+    EAGER_AT_EXPORT,
+    Reference,
+    RuntimeComparison,
+    RuntimeRow,
+    RuntimeSide,
+    compare_runtimes,
+)
+from model_profiling.base import files
+from model_profiling.base.dtypes import UNKNOWN, dtype_of
+from model_profiling.base.errors import InputError, InterruptionError, KitError
+from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.request import ExportRequest, ExportResult
+from model_profiling.formats.pte.dtypes import program_dtype
+from model_profiling.pipeline.defaults import checked_program
+from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
+from model_profiling.pipeline.phase_experiments import sequence_of
+from model_profiling.pipeline.pipeline import export_record, sample_inputs
+from model_profiling.pipeline.schedule import Counts
+from model_profiling.pipeline.side_by_side import TIMEOUT_S, measure
+from model_profiling.platforms.base import Platform
+from model_profiling.runner.protocol import Ready
+from model_profiling.runtimes.runtime_table import EAGER, EXECUTORCH, OF_FILES, RUNTIMES, Runtime, runtime_of
+from model_profiling.store.artifacts import ExportPaths, ExportRecord
+
+DEFAULT = (EXECUTORCH, EAGER)
+_OTHER_TOOL = "a file of another tool: its weights and its quantization are its own"
+
+
+@dataclass(frozen=True)
+class RuntimeChoice:
+    """A runtime by its name, or of a file of the user's; `name` is that of its row, unique."""
+
+    name: str
+    runtime: Runtime
+    file: Path | None = None
+    # 2 of the second of one runtime.
+    number: int = 1
+
+
+@dataclass(frozen=True)
+class RuntimesRequest:
+    """What to measure; `inputs` are files instead of the samples of the export."""
+
+    choices: tuple[RuntimeChoice, ...]
+    counts: Counts
+    threads: int = 1
+    inputs: tuple[Path, ...] = ()
+    timeout_s: float = TIMEOUT_S
+    # Profiles of operators, too, in executions of their own; files stay in `home`.
+    profiled: bool = False
+    home: Path | None = None
+
+
+def is_file_of_runtime(text: str) -> bool:
+    """Return whether a text names a file that another runtime takes."""
+    return Path(text).suffix in OF_FILES
+
+
+def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
+    """Return what names and files stand for, each with a name of its own; one may be named twice, as a check."""
+    if not asked:
+        raise InputError("no runtime is named", f"Use some of {', '.join(RUNTIMES)}.")
+    found: list[RuntimeChoice] = []
+    for text in map(str, asked):
+        file = Path(text) if is_file_of_runtime(text) else None
+        if file is not None and not files.is_file(file):
+            raise InputError(f"there is no {file}", "Check the path.")
+        row = OF_FILES[file.suffix] if file is not None else runtime_of(text)
+        count = 1 + sum(each.runtime is row for each in found)
+        found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file, count))
+    return tuple(found)
+
+
+def refuse_platform(platform: Platform) -> None:
+    """Other runtimes are packages of this Python: they run where it does."""
+    if platform.remote or platform.timing != "measured":
+        raise InputError(f"other runtimes run on this machine only, not on {platform.name}", "Leave the platform out.")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A .pte and the record of its export, from which the model is made again; `failure` is why there is no .pte.
+
+    `load` gives a module that is only in memory.
+    """
+
+    paths: ExportPaths
+    record: ExportRecord | None
+    load: Callable[[], Any] | None = None
+    failure: KitError | None = None
+
+    @property
+    def dtype(self) -> str:
+        return self.record.dtype if self.record is not None else program_dtype(self.paths.pte).main
+
+
+def program_source(pte: Path, load: Callable[[], Any] | None = None) -> ModelSource:
+    """Return a program; language models are refused, which are measured by phase."""
+    paths = ExportPaths(checked_program(pte).resolve())
+    if sequence_of(paths.pte) is not None:
+        raise InputError(
+            f"{paths.pte.name} is a language model, which is measured by phase with ExecuTorch alone",
+            "Use `sme2-kit run`, without other runtimes.",
+        )
+    return ModelSource(paths, export_record(paths), load)
+
+
+def exported_source(
+    request: ExportRequest, make: Callable[[], ExportResult], load: Callable[[], Any] | None, others: bool
+) -> ModelSource:
+    """Export a model. One that ExecuTorch cannot take is measured in `others` all the same, if it runs eagerly."""
+    try:
+        return program_source(make().paths.pte, load)
+    except InterruptionError:
+        raise
+    except KitError as error:
+        if not others or dtype_of(request.dtype).quantized:
+            raise
+        from model_profiling.export.samples_only import keep_samples
+
+        try:
+            made = keep_samples(request, load)
+        except KitError:
+            raise error from None
+        return ModelSource(ExportPaths(made.paths.pte.resolve()), made.record, load, error)
+
+
+def measure_runtimes(
+    asked: RuntimesRequest, source: ModelSource | None, platform: Platform, report: OnProgress
+) -> RuntimeComparison:
+    """Measure a program and the same model in other runtimes; without a source only files of the user's."""
+    refuse_platform(platform)
+    record = source.record if source is not None else None
+    inputs = asked.inputs or (sample_inputs(source.paths, record) if source is not None else ())
+    programs: dict[str, MeasuredProgram] = {}
+    failures: dict[str, KitError] = {}
+    for choice in asked.choices:
+        try:
+            file = choice.file or _made(choice.runtime, source, report)
+            programs[choice.name] = MeasuredProgram(file.resolve(), file.stem, inputs)
+        except KitError as error:
+            failures[choice.name] = error
+    with files.scratch_directory() as scratch:
+        outcomes = _outcomes(asked, programs, platform, report, asked.home or scratch)
+        sides = [_side(choice, outcomes.get(choice.name), failures, record) for choice in asked.choices]
+    if not any(side.turns and side.failure is None for side in sides):
+        raise next(side.failure for side in sides if side.failure is not None)
+    # Of other inputs the export has no outputs: then those of eager PyTorch count, if it was measured.
+    expected = expected_outputs(source.paths.directory, record) if source is not None and not asked.inputs else []
+    ordered = sides if expected else sorted(sides, key=lambda side: side.row.runtime != EAGER)
+    dtype = source.dtype if source is not None else UNKNOWN
+    reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
+    rows, baseline, against = compare_runtimes(ordered, reference, EXECUTORCH)
+    stem = source.paths.stem if source is not None else str(asked.choices[0].file)
+    caveats = layout_caveats(platform.probe().environment)
+    model = record.model if record is not None else stem
+    return RuntimeComparison(model, dtype, asked.threads, baseline, against, rows, caveats=caveats)
+
+
+def _outcomes(
+    asked: RuntimesRequest, programs: dict[str, MeasuredProgram], platform: Platform, report: OnProgress, home: Path
+) -> dict[str, ExperimentOutcome]:
+    if not programs:
+        return {}
+    of_name = {choice.name: choice.runtime for choice in asked.choices if choice.name in programs}
+    runtimes = {name: row.record for name, row in of_name.items() if row.module}
+    return measure(
+        platform,
+        programs,
+        home,
+        asked.threads,
+        report,
+        asked.profiled,
+        asked.counts,
+        runtimes=runtimes,
+        profiled=[name for name, row in of_name.items() if row.profiles],
+        keep_failures=True,
+        timeout_s=asked.timeout_s,
+    )
+
+
+def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> Path:
+    """Return the program of a runtime that has no file of its own: the .pte, or what is made of the same model."""
+    if not runtime.made:
+        raise InputError(
+            f"{runtime.label} takes a {runtime.suffix}, which the kit does not make",
+            f"Give one of your own: --runtimes {EXECUTORCH},model{runtime.suffix}.",
+        )
+    if source is None:
+        raise InputError(f"{runtime.label} needs the model itself", "Give it by its name, as file.py:Class or as .pte.")
+    paths, record = source.paths, source.record
+    if runtime.name == EXECUTORCH:
+        if source.failure is not None:
+            raise source.failure
+        return paths.pte
+    if record is None or (record.request.origin == "memory" and source.load is None):
+        raise InputError(
+            f"{paths.pte.name} does not say which PyTorch model it was exported from", "Give the model itself."
+        )
+    refusal = _refused_dtype(runtime, record)
+    if refusal:
+        raise InputError(refusal, f"Give a file of your own: --runtimes {EXECUTORCH},model.onnx.")
+    if runtime.suffix != ".onnx":
+        if record.request.origin == "memory":
+            raise InputError(
+                f"{runtime.label} runs in a process of its own, which cannot get a module that is only in memory",
+                "Give the model as file.py:Class.",
+            )
+        return paths.pte
+    report("export to ONNX", 0, 0)
+    from model_profiling.export.onnx_file import make_onnx
+
+    return make_onnx(paths, record, source.load)
+
+
+def _refused_dtype(runtime: Runtime, record: ExportRecord) -> str:
+    if dtype_of(record.dtype).quantized:
+        return f"{record.dtype} is ExecuTorch's quantization; {runtime.label} would have another"
+    return f"{runtime.label} has no layers that keep fp32" if record.keep_fp32 else ""
+
+
+def _settings(ready: Ready) -> dict[str, str]:
+    """Return what a process says of itself; the kit's runner names its backends and XNNPACK's load options."""
+    if ready.settings:
+        return dict(ready.settings)
+    own = {"backends": ", ".join(ready.backends), "workspace": ready.workspace, "weight cache": ready.weight_cache}
+    call = {"call": "Method.execute in C++, inputs set before"}
+    return {"threads": str(ready.threads), **{name: value for name, value in own.items() if value}, **call}
+
+
+def _side(
+    choice: RuntimeChoice,
+    outcome: ExperimentOutcome | None,
+    failures: dict[str, KitError],
+    record: ExportRecord | None,
+) -> RuntimeSide:
+    runtime, versions = choice.runtime, choice.runtime.versions
+    if outcome is not None and outcome.runner.executorch:
+        versions = {EXECUTORCH: outcome.runner.executorch_name}
+    marks = [choice.file.name] if choice.file is not None else []
+    marks += [f"#{choice.number}"] if choice.number > 1 else []
+    label = " ".join([runtime.label, *[*versions.values()][:1], *([f"({', '.join(marks)})"] if marks else [])])
+    ready = outcome.ready if outcome is not None else None
+    row = RuntimeRow(
+        name=choice.name,
+        runtime=runtime.name,
+        label=label,
+        versions=versions,
+        settings=_settings(ready) if ready is not None else {},
+        file=str(outcome.program.pte) if outcome is not None else str(choice.file or ""),
+        notes=[_OTHER_TOOL] if choice.file is not None and record is not None else [],
+    )
+    if outcome is None:
+        return RuntimeSide(row, failures[choice.name])
+    outputs = read_outputs(outcome.file("_output"), outcome.done.outputs if outcome.done is not None else [])
+    return RuntimeSide(
+        row,
+        outcome.failure,
+        outcome.timed,
+        outcome.starts,
+        outcome.processes,
+        outputs,
+        compiles=runtime.compiles,
+        own_file=choice.file is not None,
+    )

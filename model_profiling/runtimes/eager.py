@@ -1,0 +1,92 @@
+"""Eager PyTorch: the model itself, built again as the export built it, with the same weights and inputs."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from model_profiling.base import files
+from model_profiling.base.directories import working_directory
+from model_profiling.base.dtypes import dtype_of
+from model_profiling.base.npy import read_npy
+from model_profiling.export.command import recorded_in
+from model_profiling.models.loading import load_model
+from model_profiling.runner.protocol import Exit
+from model_profiling.runtimes.program import LaunchOptions, ProcessError
+from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.upstream.captured_graphs import leaves, with_leaves
+
+
+class TorchProgram:
+    """A module and what it is called with."""
+
+    backends: list[str]
+
+    def __init__(self, module: Any, call: tuple[tuple[Any, ...], dict[str, Any]], threads: int) -> None:
+        self.module = module
+        self.backends = ["torch"]
+        self._positional, self._keywords = call
+        self._answer: Any = None
+        # For as long as this object lives.
+        self._mode = torch.inference_mode(True)
+        self._mode.__enter__()
+        self.inputs = [leaf.numpy() for leaf in leaves(call) if isinstance(leaf, torch.Tensor)]
+        self.settings = {
+            "threads": f"intra-op {threads}, inter-op 1",
+            "mode": "eval, torch.inference_mode",
+            "call": "module(*inputs)",
+        }
+
+    def run(self) -> None:
+        self._answer = self.module(*self._positional, **self._keywords)
+
+    def outputs(self) -> list[Any]:
+        tensors = [leaf for leaf in leaves(self._answer) if isinstance(leaf, torch.Tensor)]
+        return [each.detach().contiguous().numpy() for each in tensors]
+
+    def write_profile(self, path: Path) -> int:
+        raise ProcessError(Exit.USAGE, "PyTorch's profile is not asked for")
+
+
+def load(options: LaunchOptions) -> TorchProgram:
+    """Build the model of a .pte again and bring it to the dtype of the export."""
+    torch.set_num_interop_threads(1)
+    record = _record(options.model)
+    assert record.request is not None
+    request = recorded_in(record, record.request, working_directory())
+    loaded = load_model(request.target or request.model, request.seed, request.options)
+    module, call = loaded.module, (loaded.inputs, loaded.keyword_inputs)
+    if dtype_of(record.dtype).halves:
+        module = module.half()
+    # From here on; what was built before is the same for any number of threads.
+    torch.set_num_threads(options.threads)
+    return TorchProgram(module, _with_files(call, options.inputs, record), options.threads)
+
+
+def _record(pte: Path) -> ExportRecord:
+    paths = ExportPaths(pte)
+    record = files.read_json(paths.meta, ExportMeta, "export record").exports.get(paths.stem)
+    if record is None or record.request is None or record.request.origin == "memory":
+        raise ProcessError(Exit.MODEL_UNREADABLE, f"nothing says how {pte.name} was made", "Give the model itself.")
+    return record
+
+
+def _with_files(
+    call: tuple[tuple[Any, ...], dict[str, Any]], inputs: tuple[Path, ...], record: ExportRecord
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the example inputs with the values of the files that all runtimes read, in the layout of the export."""
+    wanted = [leaf for leaf in leaves(call) if isinstance(leaf, torch.Tensor)]
+    if len(inputs) != len(wanted):
+        raise ProcessError(Exit.INPUTS_WRONG, f"the model takes {len(wanted)} tensors, not {len(inputs)}")
+    read = []
+    for path, leaf, entry in zip(inputs, wanted, record.inputs, strict=True):
+        tensor = torch.from_numpy(read_npy(path, "input file", "Give a .npy of numbers."))
+        if tensor.shape != leaf.shape:
+            raise ProcessError(Exit.INPUTS_WRONG, f"{path.name} is {list(tensor.shape)}, not {list(leaf.shape)}")
+        last = entry.layout == "channels_last"
+        read.append(tensor.contiguous(memory_format=torch.channels_last) if last else tensor)
+    given = iter(read)
+    positional, keywords = with_leaves(
+        call, [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(call)]
+    )
+    return positional, keywords

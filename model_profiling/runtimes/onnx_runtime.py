@@ -1,0 +1,78 @@
+"""ONNX Runtime with its CPU provider: an .onnx that the kit made of the model, or the user's own."""
+
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+
+from model_profiling.runner.protocol import Exit
+from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
+
+_PROVIDER = "CPUExecutionProvider"
+# What ONNX calls the types that NumPy has; others are refused.
+_TYPES = {"float": "float32", "double": "float64"} | {
+    name: name for name in ("float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
+}
+# Its exceptions have no class in common but RuntimeError; each kind has a name.
+_CODES = {"NotImplemented": Exit.OPERATOR_MISSING, "NoSuchFile": Exit.MODEL_UNREADABLE}
+
+
+class OnnxProgram:
+    """A session and the arrays that it is called with."""
+
+    def __init__(self, options: LaunchOptions) -> None:
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads, settings.inter_op_num_threads = options.threads, 1
+        if options.profile is not None:
+            settings.enable_profiling = True
+            # It adds the time of day and .json.
+            settings.profile_file_prefix = str(options.profile.absolute())
+        try:
+            self._session = onnxruntime.InferenceSession(str(options.model), settings, providers=[_PROVIDER])
+        except Exception as error:
+            code = _CODES.get(type(error).__name__, Exit.MODEL_INVALID)
+            raise ProcessError(code, f"ONNX Runtime cannot load {options.model.name}: {error}") from error
+        wanted = [WantedInput(each.name, _type(each), _sizes(each.shape)) for each in self._session.get_inputs()]
+        given = arranged_inputs(options.inputs, wanted)
+        self.inputs = given.arrays
+        self._feeds = {each.name: array for each, array in zip(wanted, given.arrays, strict=True)}
+        self._answer: list[Any] = []
+        self.backends = list(self._session.get_providers())
+        self.settings = {
+            "threads": f"intra-op {options.threads}, inter-op 1",
+            "graph optimizations": str(settings.graph_optimization_level).rpartition(".")[2],
+            "execution": str(settings.execution_mode).rpartition(".")[2],
+            "spinning": "session.intra_op.allow_spinning as by default (on)",
+            "call": "InferenceSession.run with NumPy arrays",
+            **given.notes,
+        }
+
+    def run(self) -> None:
+        self._answer = self._session.run(None, self._feeds)
+
+    def outputs(self) -> list[Any]:
+        import numpy as np
+
+        return [np.asarray(each) for each in self._answer]
+
+    def write_profile(self, path: Path) -> int:
+        """Put ONNX Runtime's profile, JSON for Chrome's tracing, where it was asked for."""
+        made = Path(self._session.end_profiling())
+        made.replace(path)
+        return path.stat().st_size
+
+
+def _type(value: Any) -> str:
+    name = str(value.type).removeprefix("tensor(").removesuffix(")")
+    if name not in _TYPES:
+        raise ProcessError(Exit.INPUTS_WRONG, f"input {value.name} is a {value.type}, which the kit cannot pass")
+    return _TYPES[name]
+
+
+def _sizes(shape: Any) -> tuple[int, ...]:
+    return tuple(size if isinstance(size, int) and size >= 0 else -1 for size in shape)
+
+
+def load(options: LaunchOptions) -> OnnxProgram:
+    """Open a session."""
+    return OnnxProgram(options)

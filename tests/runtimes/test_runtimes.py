@@ -1,0 +1,237 @@
+"""Other runtimes: each process speaks the runner's protocol, and what goes wrong with one is lost of no other."""
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from model_profiling import api
+from model_profiling.analysis.accuracy.agreement import read_outputs
+from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
+from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.platforms.base import LaunchRequest
+from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import ProcessPlatform
+from model_profiling.runner.protocol import Exit
+from model_profiling.runtimes.runtime_table import RUNTIMES
+from model_profiling.store.artifacts import ExportPaths
+from tests.conftest import ROOT, kit, needs
+from tests.helpers.foreign_models import write_onnx, write_tflite
+from tests.helpers.misbehaving_net import VARIABLE
+
+pytestmark = pytest.mark.wide
+COUNTS: dict[str, Any] = {"runs": 6, "launches": 2, "lock": False}
+NET = f"{ROOT / 'tests' / 'helpers' / 'misbehaving_net.py'}:Net"
+
+
+def needs_packages(*names: str) -> None:
+    for name in names:
+        needs(importlib.util.find_spec(name) is not None, name)
+
+
+@pytest.fixture(scope="module")
+def pte(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A network in fp32, exported once for all tests."""
+    made = api.export(NET, out=tmp_path_factory.mktemp("net"), dtype="fp32", input_shapes=["2,8"])
+    return Path(made.paths.pte)
+
+
+@pytest.fixture(scope="module")
+def platform() -> LocalPlatform:
+    return LocalPlatform(no_lock=True)
+
+
+def request(runtime: str, model: Path, home: Path, inputs: tuple[Path, ...] = (), **more: Any) -> LaunchRequest:
+    return LaunchRequest(RUNTIMES[runtime].record, model, inputs, 1, 2, (), home / "log", **more)
+
+
+def by_name(found: RuntimeComparison) -> dict[str, RuntimeRow]:
+    return {row.name: row for row in found.rows}
+
+
+@pytest.mark.parametrize("runtime", ["eager", "onnxruntime", "litert"])
+def test_each_process_keeps_the_protocol(
+    runtime: str, pte: Path, platform: ProcessPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What a library prints is none of the runner's words.
+    monkeypatch.setenv(VARIABLE, "print")
+    needs_packages({"eager": "torch", "litert": "ai_edge_litert"}.get(runtime, runtime))
+    inputs: tuple[Path, ...] = ()
+    model, expected = pte, np.load(ExportPaths(pte).expected / "output_0.npy")
+    if runtime == "eager":
+        inputs = (ExportPaths(pte).inputs / "input_0.npy",)
+    else:
+        inputs = (tmp_path / "x.npy",)
+        values = np.arange(4, dtype=np.float32)[None]
+        np.save(inputs[0], values)
+        write, expected = (write_onnx, values + 2) if runtime == "onnxruntime" else (write_tflite, values + 2)
+        model = write(tmp_path / f"model{RUNTIMES[runtime].suffix}", 2.0)
+    base = tmp_path / "output"
+    session = platform.open(request(runtime, model, tmp_path, inputs, output_base=base))
+    assert (session.ready.threads, len(session.ready.warmup_ns)) == (1, 2)
+    assert session.ready.first_result_ns > session.ready.before_load_ns > 0 and session.ready.settings
+    assert 0 < session.ready.resident_before <= session.ready.resident_warm
+    assert len(session.run(3)) == 3 and len(session.run(1)) == 1
+    done = session.finish()
+    assert done.runs == 4 and done.peak >= done.resident > 0
+    assert np.allclose(read_outputs(base, done.outputs)[0], expected, atol=1e-6)
+    once = platform.open(request(runtime, model, tmp_path, inputs, once=True, cold=True))
+    assert once.finish().runs == 0 and once.life_ns > 0
+
+
+def test_onnx_runtime_writes_its_profile_where_an_etdump_would_be(platform: ProcessPlatform, tmp_path: Path) -> None:
+    needs_packages("onnx", "onnxruntime")
+    model = write_onnx(tmp_path / "model.onnx", 1.0)
+    session = platform.open(request("onnxruntime", model, tmp_path, etdump=tmp_path / "profile.json"))
+    session.run(2)
+    session.finish()
+    events = json.loads((tmp_path / "profile.json").read_text())
+    assert [event["name"] for event in events if event.get("args", {}).get("op_name") == "Add"]
+    assert [path.name for path in tmp_path.glob("profile*")] == ["profile.json"]
+
+
+@pytest.mark.parametrize(
+    ("runtime", "content", "error"),
+    [
+        ("onnxruntime", b"hello" * 40, InputError),
+        ("litert", b"hello" * 40, InputError),
+        # A header that is right, and nothing behind it: LiteRT may say so, or crash.
+        ("litert", b"\x1c\0\0\0TFL3" + b"\xff" * 60, (InputError, RunError)),
+    ],
+)
+def test_a_malformed_file_is_an_error_of_its_runtime(
+    runtime: str, content: bytes, error: Any, platform: ProcessPlatform, tmp_path: Path
+) -> None:
+    needs_packages({"litert": "ai_edge_litert"}.get(runtime, runtime))
+    model = tmp_path / f"bad{RUNTIMES[runtime].suffix}"
+    model.write_bytes(content)
+    with pytest.raises(error) as caught:
+        platform.open(request(runtime, model, tmp_path))
+    assert caught.value.runner_exit == Exit.MODEL_INVALID or caught.value.runner_exit < 0
+
+
+def test_inputs_of_another_shape_and_a_missing_file_are_named(platform: ProcessPlatform, tmp_path: Path) -> None:
+    needs_packages("onnx", "onnxruntime")
+    np.save(tmp_path / "x.npy", np.ones((3, 5), np.float32))
+    model = write_onnx(tmp_path / "model.onnx", 1.0)
+    with pytest.raises(InputError, match=r"input 0 \(x\) is float32 \[3, 5\], and the model takes float32 \[1, 4\]"):
+        platform.open(request("onnxruntime", model, tmp_path, (tmp_path / "x.npy",)))
+    with pytest.raises(InputError, match="cannot read"):
+        platform.open(request("onnxruntime", tmp_path / "none.onnx", tmp_path))
+
+
+def test_a_missing_package_says_the_pip_command(
+    platform: ProcessPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "onnxruntime.py").write_text("raise ModuleNotFoundError('gone', name='onnxruntime')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(SetupError, match="ONNX Runtime needs onnxruntime, which is not installed") as caught:
+        platform.open(request("onnxruntime", tmp_path / "model.onnx", tmp_path))
+    assert "pip install" in caught.value.hint and "[onnxruntime]" in caught.value.hint
+
+
+def test_runtimes_compute_the_same_and_are_held_against_executorch(pte: Path, runner: Path) -> None:
+    needs_packages("onnx", "onnxscript", "onnxruntime")
+    found = api.compare_runtimes(pte, runtimes=["onnxruntime", "executorch", "eager", "litert"], **COUNTS)
+    rows = by_name(found)
+    assert found.baseline == "executorch" and found.reference.startswith("eager PyTorch")
+    for name in ("executorch", "onnxruntime", "eager"):
+        row = rows[name]
+        assert row.ranked and row.outputs is not None and row.outputs.verdict == "agrees", name
+        assert row.latency is not None and row.startup is not None and row.peak_bytes and row.settings and row.versions
+    assert rows["executorch"].comparison is None
+    compared = rows["onnxruntime"].comparison
+    assert compared is not None and compared.paired and compared.before == "executorch"
+    assert rows["litert"].reason == "LiteRT takes a .tflite, which the kit does not make" and rows["litert"].hint
+    # The second time the .onnx is there already.
+    onnx = ExportPaths(pte).onnx
+    made = onnx.stat().st_mtime_ns
+    api.compare_runtimes(pte, runtimes=["onnxruntime"], **COUNTS)
+    assert onnx.stat().st_mtime_ns == made
+    assert not list(pte.parent.glob(".export-*"))
+    assert msgspec.json.decode(msgspec.json.encode(found))["kind"] == "runtime_comparison"
+
+
+@pytest.mark.parametrize(
+    ("how", "reason", "timeout_s"),
+    [("crash", "crashed (SIGSEGV)", 120), ("hang", "no output from the runner for 8 s", 8)],
+)
+def test_a_runtime_that_crashes_or_hangs_takes_no_other_with_it(
+    how: str, reason: str, timeout_s: int, pte: Path, runner: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, how)
+    found = api.compare_runtimes(pte, runtimes=["eager", "executorch"], timeout_s=timeout_s, **COUNTS)
+    rows = by_name(found)
+    assert reason in rows["eager"].reason and rows["eager"].latency is None and not rows["eager"].ranked
+    assert rows["executorch"].latency is not None and found.rows[0].name == "executorch"
+
+
+def test_outputs_that_differ_are_shown_and_not_ranked(pte: Path, runner: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "differ")
+    rows = by_name(api.compare_runtimes(pte, runtimes=["executorch", "eager"], **COUNTS))
+    assert rows["eager"].latency is not None and rows["eager"].outputs is not None
+    assert rows["eager"].outputs.verdict == "differs"
+    assert not rows["eager"].ranked and rows["eager"].comparison is None and rows["executorch"].ranked
+
+
+def test_files_of_the_users_are_taken_as_they_are(tmp_path: Path) -> None:
+    needs_packages("onnx", "onnxruntime", "ai_edge_litert", "flatbuffers")
+    first, second = write_onnx(tmp_path / "a.onnx", 1.0), write_tflite(tmp_path / "b.tflite", 1.0)
+    wrong, bad = write_onnx(tmp_path / "wrong.onnx", 3.0), tmp_path / "bad.onnx"
+    bad.write_bytes(b"no")
+    done = kit("compare", first, second, "--runtimes", f"{wrong},{bad}", "--runs", 6, "--launches", 2, "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {Path(row["file"]).name: row for row in json.loads(done.stdout)["rows"]}
+    assert rows["a.onnx"]["ranked"] and rows["b.tflite"]["ranked"] and rows["b.tflite"]["comparison"]
+    assert rows["wrong.onnx"]["latency"] and not rows["wrong.onnx"]["ranked"]
+    assert "cannot load bad.onnx" in rows["bad.onnx"]["reason"]
+    shown = kit("compare", first, "--runs", 6, "--launches", 2).stdout
+    assert "ONNX Runtime" in shown and "the reference" in shown
+
+
+def test_what_does_not_go_together_is_refused(pte: Path, tmp_path: Path) -> None:
+    for words, said in (
+        ([pte, "--runtimes", "tensorrt"], "there is no runtime 'tensorrt'"),
+        ([pte, "--runtimes", "eager", "--platform", "emulator"], "other runtimes run on this machine only"),
+        ([pte, "--runtimes", "eager", "--fail-if-slower", 3], "--fail-if-slower is not for other runtimes"),
+        ([pte, pte, "--dtype", "fp32"], "--dtype is for --runtimes"),
+        ([pte, "--runtimes", "eager", "--dtype", "fp32"], "is taken as it is"),
+        ([tmp_path / "none.onnx"], "there is no"),
+    ):
+        done = kit("compare", *words)
+        assert done.returncode in (2, 3) and said in done.stderr, (words, done.stderr)
+        assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_only_eager_pytorch_takes_is_measured_there(tmp_path: Path, runner: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return torch.linalg.svd(x).S\n"
+    )
+    runtimes = ["executorch", "onnxruntime", "eager"]
+    how: dict[str, Any] = {"dtype": "fp32", "input_shapes": ["4,4"], "out": tmp_path / "out"}
+    rows = by_name(api.compare_runtimes(f"{tmp_path / 'net.py'}:Net", runtimes=runtimes, **how, **COUNTS))
+    assert "aten._linalg_svd" in rows["executorch"].reason and "linalg_svd" in rows["onnxruntime"].reason
+    assert rows["eager"].ranked and rows["eager"].latency is not None
+    assert not list((tmp_path / "out").glob("*.pte")), "its record is of no program"
+
+
+def test_int8_of_other_runtimes_is_another_quantization(exported: dict[str, Any], runner: Path) -> None:
+    found = api.compare_runtimes(exported["int8"].paths.pte, runtimes=["executorch", "eager"], **COUNTS)
+    assert "ExecuTorch's quantization" in by_name(found)["eager"].reason
+
+
+@pytest.mark.measures
+def test_two_processes_of_one_runtime_make_no_claim(pte: Path) -> None:
+    needs_packages("onnx", "onnxscript", "onnxruntime")
+    for _ in range(3):
+        found = api.compare_runtimes(pte, runtimes=["onnxruntime", "onnxruntime"], runs=36, launches=12)
+        compared = by_name(found)["onnxruntime_2"].comparison
+        assert compared is not None
+        if compared.verdict == "no difference seen" or not compared.reliable:
+            return
+    raise AssertionError(compared)
