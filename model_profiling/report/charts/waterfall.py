@@ -11,7 +11,7 @@ _STEP = 38
 # Where in its row a bar begins and ends, and where its name stands.
 _TOP, _BOTTOM, _NAME = 0.46, 0.9, 0.24
 # Where the smallest level is less than this part of the largest, the axis starts at zero.
-_FROM_ZERO = 0.5
+_FROM_ZERO = 0.75
 
 
 def waterfall(rows: Sequence[DifferenceRow], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
