@@ -90,7 +90,7 @@ def measure(
     How they start is measured if the counts say how often. `executorch` says of a program, by its name, with which
     release or build it runs, `runtimes` which other runtime does instead, with a tracer only if its program is in
     `profiled`. With `evidence`, each is executed once with a kernel trace instead, and not timed; without `timed`, with
-    a tracer only. A program that fails is an error, or with `keep_failures` an outcome that says why, beside the others.
+    a tracer only. A program that fails is an error, or with `keep_failures` an outcome that says why.
     """
     # Each is checked, and built, before anything is measured.
     runners = {name: runtimes.get(name) or platform.runner(None, executorch.get(name)) for name in programs}

@@ -212,11 +212,14 @@ def test_the_page_fits_wide_and_narrow_windows_and_asks_for_nothing(opened: Tab,
 
 def test_several_pairs_are_one_page_with_ids_of_their_own(tab: Tab, write: Callable[..., Path]) -> None:
     tab.errors.clear()
-    tab.open(write(SIX, SAME))
+    long = pair(network(3), network(3), ("A:" + "wide_name" * 12, "B:" + "wide_name" * 12))
+    tab.open(write(SIX, SAME, long))
     ids = tab.value("[...document.querySelectorAll('[id]')].map((x) => x.id)")
     assert len(ids) == len(set(ids)) and {"difference", "difference-2", "timeline", "timeline-2"} <= set(ids)
-    assert tab.value("document.querySelectorAll('.timeline svg').length") == 2 and tab.errors == []
-    assert tab.value("document.querySelector('#changes-2 h2').textContent") == "net: By module and line"
+    assert tab.value("document.querySelectorAll('.timeline svg').length") == 3 and tab.errors == []
+    titles = [f"document.querySelector('#{key}-2 h2').textContent" for key in ("changes", "timeline")]
+    assert [tab.value(title) for title in titles] == ["net: By module and line", "net: Both timelines"]
+    assert misfits(tab, 1400) == misfits(tab, 390) == []
 
 
 def test_hostile_names_are_text(tab: Tab, write: Callable[..., Path]) -> None:

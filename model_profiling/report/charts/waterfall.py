@@ -11,7 +11,7 @@ _STEP = 38
 # Where in its row a bar begins and ends, and where its name stands.
 _TOP, _BOTTOM, _NAME = 0.46, 0.9, 0.24
 # Where the smallest level is less than this part of the largest, the axis starts at zero.
-_FROM_ZERO = 0.5
+_FROM_ZERO = 0.75
 
 
 def waterfall(rows: Sequence[DifferenceRow], sides: tuple[str, str], width: int, theme: Theme, title: str) -> Spec:
@@ -28,7 +28,7 @@ def waterfall(rows: Sequence[DifferenceRow], sides: tuple[str, str], width: int,
     for step, label, start, end in zip(steps, labels, levels, levels[1:], strict=False):
         colour = theme.grid if not step.told else FASTER if end < start else SLOWER
         bars.append(_bar(step.name, (start, end), label, colour))
-    bars.append(_bar(f"now: {sides[1]}", (low, levels[-1]), numbers.ms(whole.after_ms), theme.after))
+    bars.append(_bar(f"now: {sides[1]}", (low, levels[-1]), numbers.ms(whole.after_ms), BEFORE))
     for number, bar in enumerate(bars):
         bar |= {"top": number + _TOP, "bottom": number + _BOTTOM, "heading": number + _NAME}
         bar["middle"] = number + (_TOP + _BOTTOM) / 2

@@ -17,8 +17,8 @@ CATEGORY_COLOURS = {
 WHITE, INK = "#fdfdfd", "#111111"
 CATEGORY_INKS = {"CONV": WHITE, "Other": WHITE}
 BEFORE = "#999999"
-# Okabe and Ito's, too; beside each stands a sign.
-FASTER, SLOWER = "#009E73", "#D55E00"
+# As the graph of two programs has them; beside each stands a sign.
+FASTER, SLOWER = "#0072B2", "#C24E00"
 
 
 @dataclass(frozen=True)
