@@ -24,7 +24,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
 from model_profiling.report.blocks import Name, Number, Report, address
-from model_profiling.report.content import changes, headline
+from model_profiling.report.content import headline, pair_changes
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
 from model_profiling.report.pair_graph import pair_graph_data
 from model_profiling.report.timeline_data import timeline_data
@@ -79,7 +79,7 @@ def comparison(
         figures=_figures(figures),
         data=_json({**data, "colours": _colours()}),
         timelines=timelines,
-        by_module=changes.BY_MODULE,
+        by_module=pair_changes.BY_MODULE,
         graphed=graphed,
         graph_alone=False,
     )

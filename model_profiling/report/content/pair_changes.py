@@ -15,6 +15,8 @@ from model_profiling.report.blocks import Block, Branch, Bullets, Name, Number, 
 MOST_STEPS = 10
 _MOST_OPENED = 3
 _LEAST_FOLDED = 3
+# The title that a section ends with, and that of the timelines is made of.
+BY_MODULE = "By module and line"
 _COLUMNS = ("before", "now", "difference")
 
 
@@ -29,7 +31,7 @@ def sections(pair: ProgramPair, key: str, heading: str) -> list[Section]:
         said = (
             "Milliseconds of traced executions, which add up. Intervals hold together; `~` cannot be told from noise."
         )
-        found.append(Section(f"changes{key}", f"{heading}By module and line", [Paragraph(said), tree]))
+        found.append(Section(f"changes{key}", f"{heading}{BY_MODULE}", [Paragraph(said), tree]))
     if besides := _besides(pair):
         subjects = " and ".join(filter(None, [", ".join(list(besides)[:-1]), list(besides)[-1]]))
         sentences = [sentence for each in besides.values() for sentence in each]
@@ -158,7 +160,9 @@ def _folded(branches: list[Branch], what: str) -> list[Branch]:
     before, after = (sum(each.cells[side].value or 0.0 for each in minor) for side in (0, 1))
     name = Name(counted(len(minor), f"other {what}"))
     cells = _cells(before, after, f"{after - before:+.3f} ms")
-    return [*kept, Branch(name, "the same operators, each ~", cells, 0.0, "", minor, minor=True)]
+    known = all(each.cells[2].shown.startswith("~") for each in minor)
+    detail = "the same operators, each ~" if known else "the same operators"
+    return [*kept, Branch(name, detail, cells, 0.0, "", minor, minor=True)]
 
 
 def _cells(before: float, after: float, difference: str) -> tuple[Number, ...]:
