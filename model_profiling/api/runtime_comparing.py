@@ -1,12 +1,15 @@
 """Measure one model in several runtimes, in turns; a runtime that cannot take it is a row that says why."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.compare.program_changes import program_changes
 from model_profiling.analysis.compare.runtime_comparison import (
     EAGER_AT_EXPORT,
     Reference,
@@ -14,7 +17,9 @@ from model_profiling.analysis.compare.runtime_comparison import (
     RuntimeRow,
     RuntimeSide,
     compare_runtimes,
+    with_tracing_cost,
 )
+from model_profiling.api.profiled_programs import ProfiledProgram, profiled_programs
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN, dtype_of
 from model_profiling.base.errors import InputError, InterruptionError, KitError
@@ -56,8 +61,8 @@ class RuntimesRequest:
     threads: int = 1
     inputs: tuple[Path, ...] = ()
     timeout_s: float = TIMEOUT_S
-    # Profiles of operators, too, in executions of their own; files stay in `home`.
-    profiled: bool = False
+    # Profiles of operators, too, in executions of their own, where two runtimes have them; files stay in `home`.
+    profiled: bool = True
     home: Path | None = None
 
 
@@ -153,6 +158,7 @@ def measure_runtimes(
     with files.scratch_directory() as scratch:
         outcomes = _outcomes(asked, programs, platform, report, asked.home or scratch)
         sides = [_side(choice, outcomes.get(choice.name), failures, record) for choice in asked.choices]
+        by_line = profiled_programs({side.row.name: side.row.label for side in sides}, outcomes)
     if not any(side.turns and side.failure is None for side in sides):
         raise next(side.failure for side in sides if side.failure is not None)
     # Of other inputs the export has no outputs: then those of eager PyTorch count, if it was measured.
@@ -161,10 +167,22 @@ def measure_runtimes(
     dtype = source.dtype if source is not None else UNKNOWN
     reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
     rows, baseline, against = compare_runtimes(ordered, reference, EXECUTORCH)
+    base = next((row for row in rows if row.name == baseline), None)
+    rows = [_by_line(row, base, by_line) for row in rows]
     stem = source.paths.stem if source is not None else str(asked.choices[0].file)
     caveats = layout_caveats(platform.probe().environment)
     model = record.model if record is not None else stem
     return RuntimeComparison(model, dtype, asked.threads, baseline, against, rows, caveats=caveats)
+
+
+def _by_line(row: RuntimeRow, base: RuntimeRow | None, programs: Mapping[str, ProfiledProgram]) -> RuntimeRow:
+    """Return the row of a runtime with what it does in other time than the baseline, if both say what they did."""
+    before, after = programs.get(base.name if base is not None else ""), programs.get(row.name)
+    if row.comparison is None or before is None or after is None or base is None:
+        return row
+    names = (before.label, after.label)
+    changes = program_changes(names, before.times, after.times, True, (before.unlinked, after.unlinked))
+    return msgspec.structs.replace(row, changes=with_tracing_cost(changes, (base.latency, row.latency)))
 
 
 def _outcomes(
@@ -174,16 +192,17 @@ def _outcomes(
         return {}
     of_name = {choice.name: choice.runtime for choice in asked.choices if choice.name in programs}
     runtimes = {name: row.record for name, row in of_name.items() if row.module}
+    profiled = [name for name, row in of_name.items() if row.profiles and asked.profiled]
     return measure(
         platform,
         programs,
         home,
         asked.threads,
         report,
-        asked.profiled,
+        len(profiled) > 1,
         asked.counts,
         runtimes=runtimes,
-        profiled=[name for name, row in of_name.items() if row.profiles],
+        profiled=profiled,
         keep_failures=True,
         timeout_s=asked.timeout_s,
     )

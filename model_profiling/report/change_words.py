@@ -76,6 +76,15 @@ def what_changed(part: PartChange) -> str:
     return "; ".join(map(aspect_text, part.aspects))
 
 
+def in_both(part: PartChange, sides: tuple[str, str]) -> str:
+    """Return what two runtimes did for a part: `Transpose, mean.out in ExecuTorch, ReduceMean in ONNX Runtime`."""
+    found = next((aspect for aspect in part.aspects if aspect.what == "operators"), None)
+    did = (found.before, found.after) if found is not None else (", ".join(part.operators),) * 2
+    said = [f"{operators} in {side}" for operators, side in zip(did, sides, strict=True) if operators]
+    alone = "" if len(said) == 2 else "only " if part.matched.startswith("only") else "besides what both have, "
+    return f"{alone}{', '.join(said)}"
+
+
 def part_place(part: PartChange) -> str:
     """Return a part by its module and line alone."""
     return " ".join(filter(None, [part.module, part.source_line])) or part_name(part)

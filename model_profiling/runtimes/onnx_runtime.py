@@ -7,7 +7,9 @@ import onnxruntime
 
 from model_profiling.runner.protocol import Exit
 from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
+from model_profiling.runtimes.runtime_table import optimized_file
 
+_MOST_OPTIMIZED = 1 << 30
 _PROVIDER = "CPUExecutionProvider"
 # What ONNX calls the types that NumPy has; others are refused.
 _TYPES = {"float": "float32", "double": "float64"} | {
@@ -27,6 +29,7 @@ class OnnxProgram:
             settings.enable_profiling = True
             # It adds the time of day and .json.
             settings.profile_file_prefix = str(options.profile.absolute())
+            _keep_optimized(settings, options)
         try:
             self._session = onnxruntime.InferenceSession(str(options.model), settings, providers=[_PROVIDER])
         except Exception as error:
@@ -60,6 +63,20 @@ class OnnxProgram:
         made = Path(self._session.end_profiling())
         made.replace(path)
         return path.stat().st_size
+
+
+def _keep_optimized(settings: Any, options: LaunchOptions) -> None:
+    """Have the first profiled launch write what the optimizer makes of the model: which nodes became which.
+
+    It holds the weights, and a file may not be larger than 2 GiB.
+    """
+    assert options.profile is not None
+    target = optimized_file(options.profile)
+    beside = [*options.model.parent.glob(f"{options.model.name}*")]
+    if not target.exists() and sum(path.stat().st_size for path in beside) < _MOST_OPTIMIZED:
+        settings.optimized_model_filepath = str(target.absolute())
+        # It warns that the file fits this machine only, which is where it is read.
+        settings.log_severity_level = 3
 
 
 def _type(value: Any) -> str:

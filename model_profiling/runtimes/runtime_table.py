@@ -1,6 +1,7 @@
 """The table of runtimes: what each is called, what installs it, which files and dtypes it takes; imports none."""
 
 import importlib.metadata
+from pathlib import Path
 from typing import NamedTuple
 
 from model_profiling.base.code_path import python_command
@@ -66,6 +67,11 @@ RUNTIMES = {
 }
 # The runtime of a file of the user's, by what its name ends with.
 OF_FILES = {row.suffix: row for row in RUNTIMES.values() if row.suffix != ".pte"}
+
+
+def optimized_file(profile: Path) -> Path:
+    """Return where a runtime leaves what its optimizer made of a program, by the profile of one of its launches."""
+    return profile.with_name(f"{profile.name.partition('.etdump')[0]}_optimized.onnx")
 
 
 def runtime_of(name: str) -> Runtime:

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import Agreement, Array, agreement_of
+from model_profiling.analysis.compare.program_changes import OVERHEAD, ModuleChange, PartChange, ProgramChanges
 from model_profiling.analysis.process.memory import with_known_peak
 from model_profiling.analysis.process.startup import MedianTime, median_time, with_first_result
 from model_profiling.analysis.timing.latency import Comparison, compare, launch_medians_of
@@ -16,6 +18,9 @@ from model_profiling.base.units import shown_ms
 from model_profiling.store.artifacts import DtypeCost
 from model_profiling.store.run_directory import Process, Turn
 
+ChangeT = TypeVar("ChangeT", PartChange, ModuleChange, ProgramChanges)
+# What a tracer may cost without a word.
+_NOTICEABLE = 0.05
 # What outputs are held against where the export kept them.
 EAGER_AT_EXPORT = "eager PyTorch, as it was exported"
 
@@ -45,6 +50,8 @@ class RuntimeRow(msgspec.Struct, frozen=True):
     reason: str = ""
     hint: str = ""
     notes: list[str] = []
+    # By module and line, traced: what it does in other time than the baseline, which is before; None is not known.
+    changes: ProgramChanges | None = None
 
 
 class RuntimeComparison(msgspec.Struct, frozen=True, tag="runtime_comparison", tag_field="kind"):
@@ -150,3 +157,37 @@ def _described(side: RuntimeSide, reference: Reference) -> RuntimeRow:
         ranked=is_reference or (outputs is not None and outputs.verdict == "agrees"),
         notes=notes,
     )
+
+
+def with_tracing_cost(
+    changes: ProgramChanges, latencies: tuple[MedianTime | None, MedianTime | None]
+) -> ProgramChanges:
+    """Return differences of two runtimes with bounds that hold whatever their tracers cost: any part may take as much
+    less untraced as the whole does. Of the overhead, which holds the tracers, nothing is known."""
+    traced = (changes.before_ms, changes.after_ms)
+    costs = [
+        max(0.0, 1 - latency.median_ms / ms) if latency is not None and ms > 0 else 0.0
+        for latency, ms in zip(latencies, traced, strict=True)
+    ]
+
+    def widened(change: ChangeT) -> ChangeT:
+        if change.low_ms is None or change.high_ms is None:
+            return change
+        low, high = change.low_ms - costs[1] * change.after_ms, change.high_ms + costs[0] * change.before_ms
+        return msgspec.structs.replace(change, low_ms=low, high_ms=high)
+
+    unknown = {"low_ms": None, "high_ms": None}
+    parts = [
+        msgspec.structs.replace(part, **unknown) if part.matched == "runtime" else widened(part)
+        for part in changes.parts
+    ]
+    modules = [
+        msgspec.structs.replace(module, **unknown) if module.module == OVERHEAD else widened(module)
+        for module in changes.modules
+    ]
+    longer = [
+        f"{name} took {100 * cost / (1 - cost):.0f} % longer with its profiler, which intervals allow for"
+        for name, cost in zip((changes.before, changes.after), costs, strict=True)
+        if cost > _NOTICEABLE
+    ]
+    return msgspec.structs.replace(widened(changes), parts=parts, modules=modules, notes=[*changes.notes, *longer])

@@ -2,10 +2,12 @@
 
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
 from model_profiling.base.units import shown_mib, shown_ms
-from model_profiling.report import numbers, words
+from model_profiling.report import change_words, numbers, words
+from model_profiling.report.terminal.style import wrapped
 from model_profiling.report.terminal.text_table import table
 
 _UNKNOWN = "unknown"
+_MOST_LINES = 6
 
 
 def as_lines(found: RuntimeComparison) -> list[str]:
@@ -24,7 +26,27 @@ def as_lines(found: RuntimeComparison) -> list[str]:
     lines += [f"  {row.label}: {settings}" for settings, row in reversed(said.items())]
     compared = [row.comparison for row in measured if row.comparison is not None]
     busy = words.busy_sentence(compared)
+    lines += [line for row in measured for line in _by_line(row)]
     return lines + ([f"  warning: {busy}"] if busy else []) + [f"  {caveat}" for caveat in found.caveats]
+
+
+def _by_line(row: RuntimeRow) -> list[str]:
+    """Return the lines that a runtime does in other time than the baseline, adding up to the whole."""
+    changes = row.changes
+    if changes is None:
+        return []
+    notes = [f"  {wrapped(note)}" for note in changes.notes]
+    sides = (changes.before, changes.after)
+    if not changes.told:
+        return ["", f"  {' and '.join(sides)}: no line differs by more than noise, or it is not known", *notes]
+    rows = change_words.difference_rows(changes, min(_MOST_LINES, len(changes.told)))
+    cells = [(each.name, numbers.ms(each.before_ms), numbers.ms(each.after_ms), each.difference) for each in rows]
+    said = [
+        f"  {wrapped(f'{change_words.part_place(part)}: {change_words.in_both(part, sides)}')}"
+        for part in changes.told[:_MOST_LINES]
+    ]
+    head = ("where they differ most, profiled", *sides, "difference")
+    return ["", *table([head, *cells], words=1), "", *said, *notes]
 
 
 def _settings(row: RuntimeRow) -> str:
