@@ -244,8 +244,15 @@ def _import_kit() -> None:
     """Have ready what commands import: as much work as most commands are."""
     for package in ("model_profiling", "sme2_kit"):
         for path in sorted((ROOT / package).rglob("*.py")):
-            # A module of the zoo may need what is not installed; a door is run, not imported.
-            if path.relative_to(ROOT).parts[1] not in ("models", "scripts", "tools", "__main__.py", "skills"):
+            # A module of the zoo, or the process of a runtime, may need what is not installed; a door is run.
+            if path.relative_to(ROOT).parts[1] not in (
+                "models",
+                "runtimes",
+                "scripts",
+                "tools",
+                "__main__.py",
+                "skills",
+            ):
                 words = path.relative_to(ROOT).with_suffix("").parts
                 with contextlib.nullcontext() if _TORCH else contextlib.suppress(ModuleNotFoundError):
                     importlib.import_module(".".join(words).removesuffix(".__init__"))

@@ -46,7 +46,7 @@ def tools() -> dict[str, Any]:
 
 def test_every_command_that_answers_is_a_tool(tools: dict[str, Any]) -> None:
     wanted = {name.replace("-", "_") for name in COMMANDS if name not in NOT_TOOLS}
-    assert set(tools) == wanted | {"profile", "what_if"}
+    assert set(tools) == wanted | {"compare_runtimes", "profile", "what_if"}
 
 
 def test_every_tool_and_every_parameter_is_described(tools: dict[str, Any]) -> None:
@@ -91,7 +91,7 @@ def test_choices_are_those_of_the_kit(tools: dict[str, Any]) -> None:
 
 
 def test_a_misspelt_or_impossible_argument_is_refused_by_every_tool(tools: dict[str, Any], tmp_path: Path) -> None:
-    samples = {"string": "x", "object": {"CONV": 2}}
+    samples = {"string": "x", "object": {"CONV": 2}, "array": ["eager"]}
     wrong: list[tuple[str, str, dict[str, Any]]] = []
     for name, tool in tools.items():
         properties, required = tool.input_schema["properties"], tool.input_schema.get("required", [])

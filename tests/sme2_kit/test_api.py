@@ -407,13 +407,18 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
         # A process of its own, and functions that only the command line calls.
         "model_profiling/report/drawing/drawing_process.py",
         "model_profiling/fleet/sweep/child_lifetime.py",
+        "model_profiling/runtimes/runtime_process.py",
+        "model_profiling/runtimes/process_facts.py",
         "model_profiling/fleet/sweep/ray_auth_check.py",
         # Puts back at once what it changes.
         "model_profiling/base/programs.py",
         "model_profiling/base/printing.py",
     }
     ours = ("model_profiling/cli/", "model_profiling/scripts/", "model_profiling/tools/")
-    doors = {f"model_profiling/{name}.py" for name in ("__main__", "export/export_model", "schemas/__main__")}
+    doors = {
+        f"model_profiling/{name}.py"
+        for name in ("__main__", "export/export_model", "schemas/__main__", "runtimes/__main__")
+    }
     wrong = []
     for path in [*(ROOT / "model_profiling").rglob("*.py"), *(ROOT / "sme2_kit").rglob("*.py")]:
         name = path.relative_to(ROOT).as_posix()
