@@ -12,7 +12,10 @@ import pytest
 from model_profiling import api
 from model_profiling.analysis.accuracy.agreement import read_outputs
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
+from model_profiling.api.runtime_comparing import RuntimesRequest, measure_runtimes, program_source, runtime_choices
 from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.base.on_progress import no_progress
+from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.base import LaunchRequest
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.process_platform import ProcessPlatform
@@ -53,16 +56,18 @@ def by_name(found: RuntimeComparison) -> dict[str, RuntimeRow]:
     return {row.name: row for row in found.rows}
 
 
-@pytest.mark.parametrize("runtime", ["eager", "onnxruntime", "litert"])
+@pytest.mark.parametrize(
+    "runtime", ["eager", pytest.param("compile", marks=pytest.mark.again), "onnxruntime", "litert"]
+)
 def test_each_process_keeps_the_protocol(
     runtime: str, pte: Path, platform: ProcessPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a library prints is none of the runner's words.
     monkeypatch.setenv(VARIABLE, "print")
-    needs_packages({"eager": "torch", "litert": "ai_edge_litert"}.get(runtime, runtime))
+    needs_packages({"eager": "torch", "compile": "torch", "litert": "ai_edge_litert"}.get(runtime, runtime))
     inputs: tuple[Path, ...] = ()
     model, expected = pte, np.load(ExportPaths(pte).expected / "output_0.npy")
-    if runtime == "eager":
+    if RUNTIMES[runtime].suffix == ".pte":
         inputs = (ExportPaths(pte).inputs / "input_0.npy",)
     else:
         inputs = (tmp_path / "x.npy",)
@@ -91,7 +96,8 @@ def test_onnx_runtime_writes_its_profile_where_an_etdump_would_be(platform: Proc
     session.finish()
     events = json.loads((tmp_path / "profile.json").read_text())
     assert [event["name"] for event in events if event.get("args", {}).get("op_name") == "Add"]
-    assert [path.name for path in tmp_path.glob("profile*")] == ["profile.json"]
+    # With what its optimizer made of the model, and nothing else.
+    assert {path.name for path in tmp_path.glob("profile*")} == {"profile.json", "profile.json_optimized.onnx"}
 
 
 @pytest.mark.parametrize(
@@ -155,6 +161,22 @@ def test_runtimes_compute_the_same_and_are_held_against_executorch(pte: Path, ru
     assert onnx.stat().st_mtime_ns == made
     assert not list(pte.parent.glob(".export-*"))
     assert msgspec.json.decode(msgspec.json.encode(found))["kind"] == "runtime_comparison"
+
+
+def test_profiles_of_operators_come_from_executions_of_their_own(
+    pte: Path, platform: LocalPlatform, runner: Path, tmp_path: Path
+) -> None:
+    needs_packages("onnx", "onnxscript", "onnxruntime")
+    choices = runtime_choices(["executorch", "onnxruntime", "eager"])
+    asked = RuntimesRequest(choices, Counts(6, 2), profiled=True, home=tmp_path)
+    found = by_name(measure_runtimes(asked, program_source(pte), platform, no_progress))
+    assert all(row.ranked for row in found.values())
+    profiles = [files for name in choices for files in (tmp_path / name.name).glob("*_profile*.json")]
+    assert len(profiles) == 2, "one for each traced launch, of ONNX Runtime alone"
+    assert any(event.get("cat") == "Node" for event in json.loads(profiles[0].read_text()))
+    assert list((tmp_path / "executorch").glob("*.etdump"))
+    samples = json.loads(next((tmp_path / "onnxruntime").glob("*_samples.json")).read_text())
+    assert samples["timed"] and samples["traced"]
 
 
 @pytest.mark.parametrize(
