@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from model_profiling.analysis.accuracy.numerics import Numerics
+    from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
     from model_profiling.analysis.roofs.roof_rates import Roofs
     from model_profiling.analysis.sme2.forecast_record import Forecast
     from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
@@ -65,6 +66,7 @@ __all__ = [
     "Records",
     "Run",
     "RunError",
+    "RuntimeComparison",
     "SetupError",
     "__version__",
     "compare",
@@ -92,6 +94,7 @@ _LATER = {
     "History": "model_profiling.api.history_api",
     "Records": "model_profiling.api.records",
     "Run": "model_profiling.api.loaded_run",
+    "RuntimeComparison": "model_profiling.analysis.compare.runtime_comparison",
 }
 
 

@@ -125,7 +125,8 @@ def _finding(line: SlowerLine, sides: tuple[str, str]) -> str:
     what = f" for `{did.before}` (`{did.after}` there)" if did is not None and both else ""
     where = f"in {len(modules)} modules" if len(modules) > 1 else f"in `{first.module}`" if first.module else ""
     times = f"{_number(line.ratio)} times as long as {sides[1]}"
-    ms = f"{numbers.ms(line.before_ms)} against {numbers.ms(line.after_ms)}, profiled; at least {_number(line.least)} times"
+    ms = f"{numbers.ms(line.before_ms)} against {numbers.ms(line.after_ms)}, profiled"
+    ms += f"; at least {_number(line.least)} times"
     place = " ".join(filter(None, [f"at {first.source_line}", where]))
     end = "" if both else f": {change_words.in_both(first, sides)}"
     return f"{sides[0]} takes {times}{what} {place} ({ms}){end}"

@@ -28,8 +28,8 @@ __all__ = ["MOST_DRAWN", "MOST_PANELS", "MOST_ROWS", "NARROW", "WIDE", "Spec", "
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
     """Return all pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `runtimes`,
-    `roofline`, `forecast`; a second comparison's end in `_2`. In a report they have no titles: headings and captions say what they
-    show."""
+    `roofline`, `forecast`; a second comparison's end in `_2`. In a report they have no titles: headings and captions
+    say what they show."""
 
     def title(what: str) -> str:
         return f"{run.summary.model}: {what}" if titled else ""

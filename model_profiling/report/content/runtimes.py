@@ -81,8 +81,8 @@ def _by_line(changes: ProgramChanges) -> list[Block]:
         return [Paragraph(f"{runtime_words.no_line(changes)}."), *notes]
     blocks: list[Block] = [
         Paragraph(
-            f"{before} against {after} by line of PyTorch, profiled in executions of their own; rows add up to the whole. "
-            "`~` cannot be told from noise."
+            f"{before} against {after} by line of PyTorch, profiled in executions of their own; rows add up to the "
+            "whole. `~` cannot be told from noise."
         )
     ]
     rows = change_words.difference_rows(changes, min(_MOST_LINES, len(changes.told)))
@@ -92,7 +92,7 @@ def _by_line(changes: ProgramChanges) -> list[Block]:
     blocks.append(Table("runtime_lines", columns, [_line(row, sides) for row in (*listed, *rest)]))
     if modules := change_words.module_rows(changes, _MOST_MODULES):
         blocks.append(Paragraph(f"{before} against {after} by module:"))
-        cells = [(Name(row.name), *_times(row)) for row in modules]
+        cells: list[Row] = [(Name(row.name), *_times(row)) for row in modules]
         blocks.append(Table("runtime_modules", ("module", before, after, "difference"), cells))
     return [*blocks, *notes]
 
