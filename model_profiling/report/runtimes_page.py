@@ -4,7 +4,7 @@ from pathlib import Path
 
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
 from model_profiling.base import files
-from model_profiling.report import charts, runtime_words, words
+from model_profiling.report import charts, numbers, runtime_words, words
 from model_profiling.report.blocks import KeyFigure, Report
 from model_profiling.report.charts.runtimes import runtimes
 from model_profiling.report.content import runtimes as content
@@ -30,23 +30,29 @@ def write(found: RuntimeComparison, artist: DrawingPool, output: Path, title: st
 
 def report(found: RuntimeComparison, title: str = "") -> Report:
     """Return what the page says, in blocks."""
-    rows = runtime_words.measured(found)
-    compared = [row.comparison for row in rows if row.comparison is not None]
+    compared = [row.comparison for row in found.rows if row.comparison is not None]
     section = content.section(found)
     return Report(
         title or f"{found.model} in {len(found.rows)} runtimes",
         runtime_words.subject(found),
         [],
         [section] if section is not None else [],
-        figures=[_figure(found, row.name) for row in rows],
+        figures=_figures(found),
         subdued=bool(words.busy_sentence(compared)),
     )
 
 
-def _figure(found: RuntimeComparison, name: str) -> KeyFigure:
-    row = next(row for row in found.rows if row.name == name)
-    said = runtime_words.cells(row, found.baseline)
-    value = said.median.partition(" (")[0]
+def _figures(found: RuntimeComparison) -> list[KeyFigure]:
+    """Return the baseline, the fastest of the others, and the factor between them, if they were compared."""
     base = runtime_words.baseline(found)
-    times = f"times as fast as {base.label}: {said.times}" if row.comparison is not None and base is not None else ""
-    return KeyFigure(row.label, value, times or ("what the others are compared with" if row is base else said.times))
+    others = [row for row in runtime_words.measured(found) if row is not base]
+    shown = [row for row in (base, *others[:1]) if row is not None]
+    figures = [
+        KeyFigure(row.label, numbers.ms(row.latency.median_ms), "median latency, untraced")
+        for row in shown
+        if row.latency is not None
+    ]
+    compared = shown[-1].comparison if base is not None and others else None
+    if base is None or compared is None:
+        return figures
+    return [*figures, KeyFigure(f"{shown[-1].label} against {base.label}", *words.factor(compared))]

@@ -36,8 +36,8 @@ def slower_lines(changes: ProgramChanges) -> list[SlowerLine]:
             continue
         most = part.before_ms + part.high_ms + alone.get(_holder(part), 0.0)
         if part.high_ms < 0 and part.after_ms > 0 and 0 < most * LEAST_RATIO <= part.before_ms:
-            operators = tuple((a.before, a.after) for a in part.aspects if a.what == "operators")
-            key = (part.source_line, operators, tuple(part.operators))
+            operators = next(((a.before, a.after) for a in part.aspects if a.what == "operators"), None)
+            key = (part.source_line, operators or tuple(part.operators))
             groups.setdefault(key, []).append((part, most))
     found = []
     for members in groups.values():

@@ -88,7 +88,7 @@ def _by_line(changes: ProgramChanges) -> list[Block]:
     rows = change_words.difference_rows(changes, min(_MOST_LINES, len(changes.told)))
     listed, rest = [row for row in rows if _is_line(row)], [row for row in rows if not _is_line(row)]
     listed.sort(key=lambda row: row.after_ms - row.before_ms > 0)
-    columns = ("line", before, after, "difference", before, "what each did")
+    columns = ("line", before, after, "difference", f"{before} is", "what each did")
     blocks.append(Table("runtime_lines", columns, [_line(row, sides) for row in (*listed, *rest)]))
     if modules := change_words.module_rows(changes, _MOST_MODULES):
         blocks.append(Paragraph(f"{before} against {after} by module:"))
