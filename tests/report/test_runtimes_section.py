@@ -1,5 +1,6 @@
 """Other runtimes in reports: true sentences alone, and every format says the same."""
 
+import importlib.util
 import json
 import re
 import shutil
@@ -21,6 +22,9 @@ from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.report.terminal.runtimes_text import as_lines
 from model_profiling.store.artifacts import RUNTIMES
+from tests.conftest import needs
+from tests.helpers.chromium import BINARY, chromium
+from tests.helpers.page_fit import misfits
 from tests.helpers.program_forge import ADD, Op
 from tests.helpers.run_use import RUN
 from tests.helpers.runtime_forge import (
@@ -137,6 +141,20 @@ def test_names_of_others_are_harmless(tmp_path: Path) -> None:
     assert not re.search(r"(?<!\\)<img", text) and "\n# x" not in text
     assert json.dumps(chart(found, NARROW, LIGHT, ""), allow_nan=False)
     assert len(as_lines(found)) > 5
+
+
+def test_the_page_fits_wide_and_narrow_windows(tmp_path: Path) -> None:
+    needs(BINARY is not None and importlib.util.find_spec("websocket") is not None, "chromium")
+    long = replaced(OTHER, name="second", label=f"ONNX Runtime 1.27.0 ({'long_name' * 12}.onnx)", peak_bytes=None)
+    found = runtimes(OTHER, long, EXECUTORCH, FAILED)
+    with DrawingPool() as artist:
+        page = runtimes_page.write(found, artist, tmp_path / "page.html")
+    with chromium() as tab:
+        tab.open(page)
+        for scheme in ("light", "dark"):
+            tab.colours(scheme)
+            assert {width: misfits(tab, width) for width in (1400, 390)} == {1400: [], 390: []}
+        assert tab.errors == [] and len(tab.requests) == 1
 
 
 def test_a_run_shows_its_runtimes_while_they_are_of_its_program(tmp_path: Path) -> None:
