@@ -147,16 +147,18 @@ def profile(
     from model_profiling.pipeline.counts import checked_counts
     from model_profiling.runner.sdk_choice import split_choices
 
-    checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)  # refused before the export
+    # What is wrong with these is refused before the export.
+    counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
     check_versions(split_choices(executorch), platform)
     home = _place(out, "profile")
     if runtimes:
         from model_profiling.api.run_runtimes import OtherRuntimes, measure_beside, refuse_runtimes
+        from model_profiling.api.runtime_comparing import program_source
 
         with open_platform(platform, lambda _: None, lock=lock) as opened:
             refuse_runtimes(runtimes, opened, split_choices(executorch))
     with notebook_progress(on_progress) as report:
-        program: str | Path | ExportResult
+        program: Path | ExportResult
         if isinstance(model, (str, Path)) and str(model).endswith(".pte"):
             if example_inputs is not None or any(options.values()):
                 raise InputError(
@@ -173,6 +175,8 @@ def profile(
                 on_progress=report,
                 **settled("profile", options),
             )
+        if runtimes:
+            program_source(program if isinstance(program, Path) else program.paths.pte)
         measured = run(
             program,
             inputs=inputs,
@@ -192,7 +196,6 @@ def profile(
             on_progress=report,
         )
         if runtimes:
-            counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
             first, load = threads if isinstance(threads, int) else next(iter(threads), 1), None
             if not isinstance(model, (str, Path)):
                 from model_profiling.export.in_memory import loader

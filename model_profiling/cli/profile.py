@@ -68,6 +68,10 @@ def run(args: argparse.Namespace) -> int:
             refuse_runtimes(runtimes, platform, version_flags.choices(args))
         exported = None if target.endswith(".pte") else _export(args, report)
         pte = Path(target) if exported is None else exported.paths.pte
+        if runtimes:
+            from model_profiling.api.runtime_comparing import program_source
+
+            program_source(pte)  # one that other runtimes cannot take is refused before it is measured
         measured = measure(_asked(args, pte, platform.folder), platform, report, note)
         if runtimes and (said := _beside(args, runtimes, measured.run, platform, report)):
             note(said)
