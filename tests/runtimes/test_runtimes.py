@@ -21,6 +21,7 @@ from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.process_platform import ProcessPlatform
 from model_profiling.runner.protocol import Exit
 from model_profiling.runtimes.runtime_table import RUNTIMES
+from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths
 from tests.conftest import ROOT, kit, needs
 from tests.helpers.foreign_models import write_onnx, write_tflite
@@ -245,6 +246,37 @@ def test_a_model_that_only_eager_pytorch_takes_is_measured_there(tmp_path: Path,
 def test_int8_of_other_runtimes_is_another_quantization(exported: dict[str, Any], runner: Path) -> None:
     found = api.compare_runtimes(exported["int8"].paths.pte, runtimes=["executorch", "eager"], **COUNTS)
     assert "ExecuTorch's quantization" in by_name(found)["eager"].reason
+
+
+def test_a_page_of_runtimes_leaves_standard_output_to_the_json(pte: Path, tmp_path: Path, runner: Path) -> None:
+    page = tmp_path / "runtimes.html"
+    words = ["compare", pte, "--runtimes", "executorch,eager,litert", "--runs", 6, "--launches", 2, "--no-lock"]
+    done = kit(*words, "--json", "--html", page)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pte_sha256"] and "report:" in done.stderr
+    text = page.read_text()
+    assert "Other runtimes" in text and "eager PyTorch" in text and "LiteRT takes a .tflite" in text and "<svg" in text
+
+
+def test_a_run_keeps_the_runtimes_that_were_measured_beside_it(pte: Path, tmp_path: Path, runner: Path) -> None:
+    counts = ["--runs", 6, "--launches", 2, "--startup-launches", 0, "--no-lock", "--out", tmp_path]
+    done = kit("profile", pte, "--runtimes", "eager", "--json", *counts)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    home = Path(data["paths"]["run"])
+    assert {row["name"] for row in data["runtimes"]["rows"]} == {"executorch", "eager"}
+    found = api.open_run(home).runtimes
+    assert found is not None and found.baseline == "executorch"
+    for name in ("report.md", "report.html"):
+        assert "Other runtimes" in (home / name).read_text()
+    assert (home / "report_charts" / "runtimes.png").is_file()
+    made = (home / RUNTIMES_FILE).stat().st_mtime_ns
+    again = kit("profile", pte, "--runtimes", "eager", *counts)
+    assert again.returncode == 0 and "Other runtimes" in again.stdout, again.stderr
+    assert "reused existing results of other runtimes" in again.stderr
+    assert (home / RUNTIMES_FILE).stat().st_mtime_ns == made
+    refused = kit("profile", pte, "--runtimes", "eager", "--platform", "emulator", *counts)
+    assert refused.returncode == 2 and "on this machine only" in refused.stderr
 
 
 @pytest.mark.measures
