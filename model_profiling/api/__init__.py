@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from model_profiling.api.history_api import History
     from model_profiling.api.loaded_run import Run
     from model_profiling.api.records import Records
+    from model_profiling.api.runtime_comparing import ComparedRuntimes
     from model_profiling.export.options import ExportKeywords, ProfileKeywords, TuneKeywords, Verb
     from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.fleet.sweep.result import SweepResult
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Compared",
+    "ComparedRuntimes",
     "Comparisons",
     "ExportResult",
     "GateError",
@@ -86,6 +88,7 @@ __all__ = [
 # Types that are imported when somebody asks for them: what they need takes longer than a blink.
 _LATER = {
     "Compared": "model_profiling.api.comparing",
+    "ComparedRuntimes": "model_profiling.api.runtime_comparing",
     "Comparisons": "model_profiling.api.comparing",
     "ExportResult": "model_profiling.export.request",
     "History": "model_profiling.api.history_api",
@@ -125,6 +128,7 @@ def profile(
     executorch: str | Path | Sequence[str | Path] | None = None,
     label: str | None = None,
     labels: Mapping[str, str] | None = None,
+    runtimes: Sequence[str | Path] = (),
     force: bool = False,
     on_progress: OnProgress | None = None,
     **options: Unpack[ProfileKeywords],
@@ -137,16 +141,24 @@ def profile(
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
     "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
     `labels`, `executorch` and `force` as of `run`. The installed ExecuTorch exports the model, whichever runs it.
+    `runtimes` are others to measure beside it, as of `compare_runtimes`: `run.runtimes`, and a part of the report.
     """
-    from model_profiling.api.measuring import check_versions
+    from model_profiling.api.measuring import check_versions, open_platform
     from model_profiling.pipeline.counts import checked_counts
     from model_profiling.runner.sdk_choice import split_choices
 
-    checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)  # refused before the export
+    # What is wrong with these is refused before the export.
+    counts = checked_counts(runs, launches, budget_s, threads, str, startup_launches, page_cache)
     check_versions(split_choices(executorch), platform)
     home = _place(out, "profile")
+    if runtimes:
+        from model_profiling.api.run_runtimes import OtherRuntimes, measure_beside, refuse_runtimes
+        from model_profiling.api.runtime_comparing import program_source
+
+        with open_platform(platform, lambda _: None, lock=lock) as opened:
+            refuse_runtimes(runtimes, opened, split_choices(executorch))
     with notebook_progress(on_progress) as report:
-        program: str | Path | ExportResult
+        program: Path | ExportResult
         if isinstance(model, (str, Path)) and str(model).endswith(".pte"):
             if example_inputs is not None or any(options.values()):
                 raise InputError(
@@ -163,7 +175,9 @@ def profile(
                 on_progress=report,
                 **settled("profile", options),
             )
-        return run(
+        if runtimes:
+            program_source(program if isinstance(program, Path) else program.paths.pte)
+        measured = run(
             program,
             inputs=inputs,
             executorch=executorch,
@@ -181,6 +195,17 @@ def profile(
             lock=lock,
             on_progress=report,
         )
+        if runtimes:
+            first, load = threads if isinstance(threads, int) else next(iter(threads), 1), None
+            if not isinstance(model, (str, Path)):
+                from model_profiling.export.in_memory import loader
+
+                load = loader(type(model).__name__, model, example_inputs, None)
+            others = OtherRuntimes(runtimes, counts, first, tuple(map(Path, inputs)), load, force)
+            with open_platform(platform, lambda _: None, lock=lock) as opened:
+                measure_beside(measured, others, opened, report)
+            measured.save()
+        return measured
 
 
 def open_run(path: str | Path, categories: str | Path | None = None, emulated: str | Path | None = None) -> Run:
@@ -398,7 +423,7 @@ def compare_runtimes(
     force: bool = False,
     on_progress: OnProgress | None = None,
     **options: Unpack[ProfileKeywords],
-) -> RuntimeComparison:
+) -> ComparedRuntimes:
     """Measure a model in ExecuTorch and in other runtimes, in turns on this machine, each in processes of its own.
 
     `runtimes` are some of "executorch", "eager", "compile" (torch.compile), "onnxruntime" and "litert", or files of
@@ -407,7 +432,8 @@ def compare_runtimes(
 
     `result.rows` has the fastest first: `latency`, its `comparison` with ExecuTorch, `startup`, `peak_bytes`, and
     `outputs` held against eager PyTorch. One whose outputs differ is not `ranked`; one that could not be measured has
-    a `reason`. A runtime that says nothing for `timeout_s` seconds is given up.
+    a `reason`. A runtime that says nothing for `timeout_s` seconds is given up. `result.report("runtimes.html")` writes
+    a page.
     """
     from model_profiling.api import exporting
     from model_profiling.api import runtime_comparing as comparing

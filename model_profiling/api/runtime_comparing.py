@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from model_profiling.api.profiled_programs import ProfiledProgram, profiled_prog
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN, dtype_of
 from model_profiling.base.errors import InputError, InterruptionError, KitError
+from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.visible import visible
 from model_profiling.export.request import ExportRequest, ExportResult
@@ -42,6 +43,18 @@ from model_profiling.store.artifacts import ExportPaths, ExportRecord
 DEFAULT = (EXECUTORCH, EAGER)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER_TOOL = "a file of another tool: its weights and its quantization are its own"
+
+
+class ComparedRuntimes(RuntimeComparison, frozen=True, tag="runtime_comparison", tag_field="kind"):
+    """One model in several runtimes: `rows` has the fastest first."""
+
+    def report(self, output: str | Path, title: str = "") -> Path:
+        """Write a page and say where: the table, a picture, and which lines ExecuTorch does in other time."""
+        from model_profiling.report import runtimes_page
+        from model_profiling.report.drawing.drawing_pool import DrawingPool
+
+        with DrawingPool() as artist:
+            return runtimes_page.write(self, artist, Path(output), title)
 
 
 @dataclass(frozen=True)
@@ -67,6 +80,22 @@ class RuntimesRequest:
     # Profiles of operators, too, in executions of their own, where two runtimes have them; files stay in `home`.
     profiled: bool = True
     home: Path | None = None
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """What decides the numbers besides the model: the same again need not be measured again."""
+        found = {
+            choice.name: " ".join(
+                [
+                    *(f"{name} {version}" for name, version in choice.runtime.versions.items()),
+                    *([files.sha256(choice.file)] if choice.file is not None else []),
+                ]
+            )
+            for choice in self.choices
+        }
+        counts = {name: str(value) for name, value in asdict(self.counts).items() if value is not None}
+        inputs = {f"input {place}": files.sha256(path) for place, path in enumerate(self.inputs)}
+        return {**found, **counts, **inputs, "threads": str(self.threads)}
 
 
 def is_file_of_runtime(text: str) -> bool:
@@ -145,10 +174,11 @@ def exported_source(
 
 def measure_runtimes(
     asked: RuntimesRequest, source: ModelSource | None, platform: Platform, report: OnProgress
-) -> RuntimeComparison:
+) -> ComparedRuntimes:
     """Measure a program and the same model in other runtimes; without a source only files of the user's."""
     refuse_platform(platform)
     record = source.record if source is not None else None
+    sha256 = program_sha256(source.paths.pte) if source is not None and source.failure is None else ""
     inputs = asked.inputs or (sample_inputs(source.paths, record) if source is not None else ())
     programs: dict[str, MeasuredProgram] = {}
     failures: dict[str, KitError] = {}
@@ -177,7 +207,12 @@ def measure_runtimes(
     stem = source.paths.stem if source is not None else str(asked.choices[0].file)
     caveats = layout_caveats(platform.probe().environment)
     model = record.model if record is not None else stem
-    return RuntimeComparison(model, dtype, asked.threads, baseline, against, rows, caveats=caveats)
+    return ComparedRuntimes(
+        *(model, dtype, asked.threads, baseline, against, rows),
+        caveats=caveats,
+        pte_sha256=sha256,
+        asked=asked.identity,
+    )
 
 
 def _by_line(row: RuntimeRow, base: RuntimeRow | None, programs: Mapping[str, ProfiledProgram]) -> RuntimeRow:

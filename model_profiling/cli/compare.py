@@ -86,7 +86,8 @@ def _page(text: str) -> str:
 def run(args: argparse.Namespace) -> int:
     start_numpy()
     if runtime_flags.asked(args):
-        return runtime_flags.run(args)
+        sides = (args.before, args.after, args.runtimes or ["runtimes"])
+        return runtime_flags.run(args, None if args.html is None else args.html or _default_page(*sides))
     from model_profiling.api import comparing
     from model_profiling.gates.baseline import refuse_wrong_baseline
     from model_profiling.gates.verdict import Limits, conclusion, judge

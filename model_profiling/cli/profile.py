@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.cli import count_flags, label_flags, platform_flags, shared_flags, version_flags
+from model_profiling.cli import count_flags, label_flags, platform_flags, runtime_flags, shared_flags, version_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli import tune as tune_command
 from model_profiling.cli.command_line import command_line
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.api.measuring import RunRequest
     from model_profiling.base.on_progress import OnProgress
     from model_profiling.export.request import ExportResult
+    from model_profiling.platforms.base import Platform
     from model_profiling.tune.tune_result import TuneResult
 
 HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
@@ -32,6 +33,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     count_flags.prepare_parser(parser, "per experiment", several=True)
     count_flags.prepare_startup(parser)
     version_flags.prepare_parser(parser, "several, as in 1.5.0,1.5.1, take turns and are compared")
+    runtime_flags.add_runtimes(parser, "also measure the model in these, in turns with ExecuTorch on this machine")
     label_flags.prepare_parser(parser)
     text = (
         "instead of MODEL: toy_cnn, with a check of the set-up and of the results; takes only --dtype, --out, --label"
@@ -56,12 +58,23 @@ def run(args: argparse.Namespace) -> int:
     if args.demo:
         return _demo(args)
     target = _checked(args)
+    runtimes = runtime_flags.names(args)
     with platform_flags.chosen_platform(args) as platform, progress() as report:
         for choice in version_flags.choices(args):
             platform.runner(None, choice)  # one that cannot be used is refused before the export
+        if runtimes:
+            from model_profiling.api.run_runtimes import refuse_runtimes
+
+            refuse_runtimes(runtimes, platform, version_flags.choices(args))
         exported = None if target.endswith(".pte") else _export(args, report)
         pte = Path(target) if exported is None else exported.paths.pte
+        if runtimes:
+            from model_profiling.api.runtime_comparing import program_source
+
+            program_source(pte)  # one that other runtimes cannot take is refused before it is measured
         measured = measure(_asked(args, pte, platform.folder), platform, report, note)
+        if runtimes and (said := _beside(args, runtimes, measured.run, platform, report)):
+            note(said)
         tuned = None
         if args.tune and exported is not None:
             home = (args.out or exported.paths.directory.parent) / "tune"
@@ -76,6 +89,16 @@ def run(args: argparse.Namespace) -> int:
     tell_outdated(outdated)
     found.check()
     return 0
+
+
+def _beside(
+    args: argparse.Namespace, runtimes: list[str], run: "Run", platform: "Platform", report: "OnProgress"
+) -> str:
+    from model_profiling.api.run_runtimes import OtherRuntimes, measure_beside
+
+    threads = args.threads[0] if isinstance(args.threads, list) else args.threads or 1
+    others = OtherRuntimes(runtimes, count_flags.counts(args), threads, args.inputs, force=args.force)
+    return measure_beside(run, others, platform, report)
 
 
 def _demo(args: argparse.Namespace) -> int:
@@ -163,6 +186,7 @@ def _show(
             "summary": run.full_summary,
             "next": ["sme2-kit", *map(str, following)],
             **({"tune": tuned} if tuned is not None else {}),
+            **({"runtimes": run.runtimes} if run.runtimes is not None else {}),
         }
         say_json(data)
         return

@@ -3,9 +3,10 @@
 import argparse
 from pathlib import Path
 
-from model_profiling.base.printing import say_json, tell
+from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli import export as export_command
+from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 
 # What a file of another runtime ends with; the table of runtimes is not imported for every command line.
@@ -14,13 +15,7 @@ _FILES = (".onnx", ".tflite")
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("other runtimes")
-    group.add_argument(
-        "--runtimes",
-        action="append",
-        metavar="NAME[,NAME...]",
-        help="measure the model A in these, in turns: executorch, eager, compile (torch.compile), onnxruntime, litert, "
-        "or files of your own (.onnx, .tflite); a B that is such a file is one of them",
-    )
+    add_runtimes(group, "measure the model A in these, in turns; a B that is a file of one is one of them")
     group.add_argument(
         "--timeout", type=float, metavar="SECONDS", help="give a runtime up that says nothing so long (default: 600)"
     )
@@ -28,6 +23,21 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     export_command.add_options(group, "profile")
     shared_flags.add_out(group, "place of the export (default: out_<model>)")
     group.add_argument("--force", action="store_true", help="export again what is already there")
+
+
+def add_runtimes(parser: argparse._ActionsContainer, what: str) -> None:
+    parser.add_argument(
+        "--runtimes",
+        action="append",
+        metavar="NAME[,NAME...]",
+        help=f"{what}: executorch, eager, compile (torch.compile), onnxruntime, litert, or files of your own "
+        "(.onnx, .tflite)",
+    )
+
+
+def names(args: argparse.Namespace) -> list[str]:
+    """Return the runtimes that are named; commas and several flags mean the same."""
+    return [name for text in args.runtimes or [] for name in text.split(",") if name]
 
 
 def asked(args: argparse.Namespace) -> bool:
@@ -42,7 +52,8 @@ def asked(args: argparse.Namespace) -> bool:
     return False
 
 
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace, page: str | None) -> int:
+    """Measure and tell; `page` is where to write a page, None for nowhere."""
     from model_profiling import api
     from model_profiling.base.errors import InputError
 
@@ -50,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     wrong = [f"--{name.replace('_', '-')}" for name in (*gates, "executorch") if getattr(args, name)]
     if wrong:
         raise InputError(f"{wrong[0]} is not for other runtimes", "Leave it out, or compare two .pte.")
-    model, runtimes = args.before, [name for text in args.runtimes or [] for name in text.split(",") if name]
+    model, runtimes = args.before, names(args)
     if args.after is not None and not _is_file(args.after):
         raise InputError(f"with --runtimes there is one model, and {args.after} is a second", "Leave it out.")
     if not runtimes and not _is_file(model):
@@ -81,10 +92,13 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.json:
         say_json(found)
-        return 0
-    from model_profiling.report.terminal.runtimes_text import as_lines
+    else:
+        from model_profiling.report.terminal.runtimes_text import as_lines
 
-    tell("\n".join([*as_lines(found), ""]))
+        tell("\n".join([*as_lines(found), ""]))
+    if page is not None:
+        # With --json, standard output has that alone.
+        (warn if args.json else tell)(ending(found.report(page)))
     return 0
 
 

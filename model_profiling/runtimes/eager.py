@@ -8,11 +8,10 @@ import torch
 from model_profiling.base import files
 from model_profiling.base.directories import working_directory
 from model_profiling.base.dtypes import dtype_of
-from model_profiling.base.npy import read_npy
 from model_profiling.export.command import recorded_in
 from model_profiling.models.loading import load_model
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import LaunchOptions, ProcessError
+from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.upstream.captured_graphs import leaves, with_leaves
 
@@ -75,16 +74,13 @@ def _with_files(
     call: tuple[tuple[Any, ...], dict[str, Any]], inputs: tuple[Path, ...], record: ExportRecord
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the example inputs with the values of the files that all runtimes read, in the layout of the export."""
-    wanted = [leaf for leaf in leaves(call) if isinstance(leaf, torch.Tensor)]
-    if len(inputs) != len(wanted):
-        raise ProcessError(Exit.INPUTS_WRONG, f"the model takes {len(wanted)} tensors, not {len(inputs)}")
+    taken = [WantedInput(f"input {i}", each.dtype, tuple(each.shape)) for i, each in enumerate(record.inputs)]
     read = []
-    for path, leaf, entry in zip(inputs, wanted, record.inputs, strict=True):
-        tensor = torch.from_numpy(read_npy(path, "input file", "Give a .npy of numbers."))
-        if tensor.shape != leaf.shape:
-            raise ProcessError(Exit.INPUTS_WRONG, f"{path.name} is {list(tensor.shape)}, not {list(leaf.shape)}")
-        last = entry.layout == "channels_last"
-        read.append(tensor.contiguous(memory_format=torch.channels_last) if last else tensor)
+    for array, entry in zip(arranged_inputs(inputs, taken).arrays, record.inputs, strict=True):
+        last = torch.channels_last if entry.layout == "channels_last" else torch.contiguous_format
+        read.append(torch.from_numpy(array).contiguous(memory_format=last))
+    if len(read) != sum(isinstance(leaf, torch.Tensor) for leaf in leaves(call)):
+        raise ProcessError(Exit.INPUTS_WRONG, "the model takes another number of tensors than when it was exported")
     given = iter(read)
     positional, keywords = with_leaves(
         call, [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(call)]

@@ -46,7 +46,7 @@ class LoadedProgram(Protocol):
         """Return the outputs of the last execution as NumPy's arrays."""
 
     def write_profile(self, path: Path) -> int:
-        """Write the profile of all executions, and return its bytes."""
+        """Write the profile of all executions, those of the warm-up first, and return its bytes."""
 
 
 class WantedInput(NamedTuple):

@@ -70,7 +70,7 @@ CONTRACTS = (
     Contract(ForecastValidation, (artifacts.FORECAST_VALIDATION,)),
     Contract(Target, ()),
     Contract(PairComparison, ()),
-    Contract(RuntimeComparison, ()),
+    Contract(RuntimeComparison, (artifacts.RUNTIMES,)),
     Contract(OperatorGraph, ()),
     Contract(ProgramComparison, (f"{artifacts.COMPARED}*",)),
     Contract(Trend, ("*trend.json",)),

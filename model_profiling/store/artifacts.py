@@ -39,6 +39,8 @@ KERNEL_VIEW = "kernel_view.md"
 NUMERICS = "_numerics.json"
 # The same in the directory of a run of that .pte.
 RUN_NUMERICS = "numerics.json"
+# The same model in other runtimes, in the directory of a run.
+RUNTIMES = "runtimes.json"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"
 # Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.

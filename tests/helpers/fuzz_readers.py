@@ -20,6 +20,7 @@ import pytest
 from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Gap, read_numerics
 from model_profiling.analysis.compare.metrics import compute_metrics
+from model_profiling.analysis.compare.runtime_comparison import read_runtimes
 from model_profiling.analysis.graph.operator_work import _work
 from model_profiling.analysis.movement.candidates import step_counts
 from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
@@ -89,16 +90,20 @@ from model_profiling.platforms.remote.device import CommandOutput
 from model_profiling.report import html, validation_page
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
+from model_profiling.report.charts.runtimes import runtimes as runtimes_chart
+from model_profiling.report.content.runtimes import section as runtimes_section
 from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.terminal.runtimes_text import as_lines as runtimes_lines
 from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store import transaction
-from model_profiling.store.artifacts import ROOFS, RUN_NUMERICS, ExportMeta, ExportPaths, TensorFile
+from model_profiling.store.artifacts import ROOFS, RUN_NUMERICS, RUNTIMES, ExportMeta, ExportPaths, TensorFile
 from model_profiling.store.derived import fingerprint, read_index
 from model_profiling.store.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
 from tests.helpers import fuzz_mutations as mutations
 from tests.helpers import onnx_forge
+from tests.helpers import runtime_forge as forged_runtimes
 from tests.helpers.etdump_fuzz import read_hostile
 from tests.helpers.etdump_fuzz import seeds as etdump_seeds
 from tests.helpers.numerics_forge import layer as forged_layer
@@ -369,6 +374,18 @@ def _read_numerics(data: bytes, folder: Path) -> None:
     layer_errors(found)
 
 
+def _runtimes_seeds() -> list[bytes]:
+    rows = (forged_runtimes.OTHER, forged_runtimes.EXECUTORCH, forged_runtimes.FAILED)
+    return [files.json_bytes(forged_runtimes.runtimes(*rows))]
+
+
+def _read_runtimes(data: bytes, folder: Path) -> None:
+    found = read_runtimes(_at(folder, RUNTIMES, data))
+    runtimes_lines(found)
+    runtimes_section(found)
+    json.dumps(runtimes_chart(found, 340, LIGHT, ""), allow_nan=False)
+
+
 def _roofs_seeds() -> list[bytes]:
     manifest = RunDirectory(RUN).manifest()
     record = manifest.experiments[_ON]
@@ -636,11 +653,12 @@ def _run_file(name: str) -> Callable[[bytes, Path], None]:
 
 
 def _prepare_used(folder: Path) -> None:
-    """A run with two numbers of threads, roofs, and a record of accuracy."""
+    """A run with two numbers of threads, roofs, other runtimes, and a record of accuracy."""
     home = forge_run(RUN, folder / "run", 6, 4, threads=(1, 2))
     (home / ROOFS).write_bytes(_roofs_seeds()[0])
-    of_program = msgspec.json.decode(_numerics_seeds()[1]) | {"pte_sha256": RunDirectory(home).manifest().model.sha256}
-    (home / RUN_NUMERICS).write_bytes(msgspec.json.encode(of_program))
+    sha256 = {"pte_sha256": RunDirectory(home).manifest().model.sha256}
+    for name, seed in ((RUN_NUMERICS, _numerics_seeds()[1]), (RUNTIMES, _runtimes_seeds()[0])):
+        (home / name).write_bytes(msgspec.json.encode(msgspec.json.decode(seed) | sha256))
 
 
 @functools.cache
@@ -750,7 +768,7 @@ READERS = {
             _read_export_meta,
             _prepare_export,
         ),
-        *map(_used, ("manifest.json", RUN_NUMERICS, ROOFS, "_samples.json")),
+        *map(_used, ("manifest.json", RUN_NUMERICS, RUNTIMES, ROOFS, "_samples.json")),
         Reader("npy", _files(SEEDS / "output.npy"), mutations.binary, _read_npy),
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
@@ -760,6 +778,7 @@ READERS = {
         Reader("node_result", _node_results, mutations.binary, _read_node_result),
         Reader("sweep_state", _sweep_states, mutations.json_values, _read_sweep_state),
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
+        Reader("runtimes", _runtimes_seeds, mutations.json_values, _read_runtimes),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
         Reader("forecast_validation", _validation_seeds, mutations.json_values, _read_validation),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),

@@ -433,7 +433,7 @@ def test_the_summary_after_a_run_fits_a_screen_and_is_ascii_in_a_pipe(reported: 
     lines = [line for line in done.stdout.splitlines() if not line.startswith(("  warning", " " * 11))]
     told = [line for line in lines if line.startswith(("  1. ", "  2. ", "  3. ", "     "))]
     busy = 6 if "The machine was busy" in done.stdout else 0
-    assert len(told) <= 3 * 4 and len(lines) - len(told) <= 59 + busy and max(map(len, lines)) <= 120
+    assert len(told) <= 3 * 4 and len(lines) - len(told) <= 63 + busy and max(map(len, lines)) <= 120
     assert done.stdout.replace(str(reported), "").isascii() and "\033" not in done.stdout
 
 

@@ -12,12 +12,16 @@ import pytest
 from model_profiling import api
 from model_profiling.analysis.accuracy.agreement import read_outputs
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
+from model_profiling.api.runtime_comparing import RuntimesRequest, measure_runtimes, program_source, runtime_choices
 from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.base.on_progress import no_progress
+from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.base import LaunchRequest
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.process_platform import ProcessPlatform
 from model_profiling.runner.protocol import Exit
 from model_profiling.runtimes.runtime_table import RUNTIMES, optimized_file
+from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths
 from tests.conftest import ROOT, kit, needs
 from tests.helpers.foreign_models import spoil_onnx, write_onnx, write_tflite
@@ -53,16 +57,18 @@ def by_name(found: RuntimeComparison) -> dict[str, RuntimeRow]:
     return {row.name: row for row in found.rows}
 
 
-@pytest.mark.parametrize("runtime", ["eager", "onnxruntime", "litert"])
+@pytest.mark.parametrize(
+    "runtime", ["eager", pytest.param("compile", marks=pytest.mark.again), "onnxruntime", "litert"]
+)
 def test_each_process_keeps_the_protocol(
     runtime: str, pte: Path, platform: ProcessPlatform, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # What a library prints is none of the runner's words.
     monkeypatch.setenv(VARIABLE, "print")
-    needs_packages({"eager": "torch", "litert": "ai_edge_litert"}.get(runtime, runtime))
+    needs_packages({"eager": "torch", "compile": "torch", "litert": "ai_edge_litert"}.get(runtime, runtime))
     inputs: tuple[Path, ...] = ()
     model, expected = pte, np.load(ExportPaths(pte).expected / "output_0.npy")
-    if runtime == "eager":
+    if RUNTIMES[runtime].suffix == ".pte":
         inputs = (ExportPaths(pte).inputs / "input_0.npy",)
     else:
         inputs = (tmp_path / "x.npy",)
@@ -91,6 +97,7 @@ def test_onnx_runtime_writes_its_profile_where_an_etdump_would_be(platform: Proc
     session.finish()
     events = json.loads((tmp_path / "profile.json").read_text())
     assert [event["name"] for event in events if event.get("args", {}).get("op_name") == "Add"]
+    # With what its optimizer made of the model, and nothing else.
     made = tmp_path / "profile.json"
     assert {*tmp_path.glob("profile*")} == {made, optimized_file(made)}
 
@@ -192,6 +199,22 @@ def test_runtimes_compute_the_same_and_are_held_against_executorch(pte: Path, ru
     assert msgspec.json.decode(msgspec.json.encode(found))["kind"] == "runtime_comparison"
 
 
+def test_profiles_of_operators_come_from_executions_of_their_own(
+    pte: Path, platform: LocalPlatform, runner: Path, tmp_path: Path
+) -> None:
+    needs_packages("onnx", "onnxscript", "onnxruntime")
+    choices = runtime_choices(["executorch", "onnxruntime", "eager"])
+    asked = RuntimesRequest(choices, Counts(6, 2), profiled=True, home=tmp_path)
+    found = by_name(measure_runtimes(asked, program_source(pte), platform, no_progress))
+    assert all(row.ranked for row in found.values())
+    profiles = [files for name in choices for files in (tmp_path / name.name).glob("*_profile*.json")]
+    assert len(profiles) == 2, "one for each traced launch, of ONNX Runtime alone"
+    assert any(event.get("cat") == "Node" for event in json.loads(profiles[0].read_text()))
+    assert list((tmp_path / "executorch").glob("*.etdump"))
+    samples = json.loads(next((tmp_path / "onnxruntime").glob("*_samples.json")).read_text())
+    assert samples["timed"] and samples["traced"]
+
+
 @pytest.mark.parametrize(
     ("how", "reason", "timeout_s"),
     [
@@ -263,6 +286,37 @@ def test_a_model_that_only_eager_pytorch_takes_is_measured_there(tmp_path: Path,
 def test_int8_of_other_runtimes_is_another_quantization(exported: dict[str, Any], runner: Path) -> None:
     found = api.compare_runtimes(exported["int8"].paths.pte, runtimes=["executorch", "eager"], **COUNTS)
     assert "ExecuTorch's quantization" in by_name(found)["eager"].reason
+
+
+def test_a_page_of_runtimes_leaves_standard_output_to_the_json(pte: Path, tmp_path: Path, runner: Path) -> None:
+    page = tmp_path / "runtimes.html"
+    words = ["compare", pte, "--runtimes", "executorch,eager,litert", "--runs", 6, "--launches", 2, "--no-lock"]
+    done = kit(*words, "--json", "--html", page)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["pte_sha256"] and "report:" in done.stderr
+    text = page.read_text()
+    assert "Other runtimes" in text and "eager PyTorch" in text and "LiteRT takes a .tflite" in text and "<svg" in text
+
+
+def test_a_run_keeps_the_runtimes_that_were_measured_beside_it(pte: Path, tmp_path: Path, runner: Path) -> None:
+    counts = ["--runs", 6, "--launches", 2, "--startup-launches", 0, "--no-lock", "--out", tmp_path]
+    done = kit("profile", pte, "--runtimes", "eager", "--json", *counts)
+    assert done.returncode == 0, done.stderr
+    data = json.loads(done.stdout)
+    home = Path(data["paths"]["run"])
+    assert {row["name"] for row in data["runtimes"]["rows"]} == {"executorch", "eager"}
+    found = api.open_run(home).runtimes
+    assert found is not None and found.baseline == "executorch"
+    for name in ("report.md", "report.html"):
+        assert "Other runtimes" in (home / name).read_text()
+    assert (home / "report_charts" / "runtimes.png").is_file()
+    made = (home / RUNTIMES_FILE).stat().st_mtime_ns
+    again = kit("profile", pte, "--runtimes", "eager", *counts)
+    assert again.returncode == 0 and "Other runtimes" in again.stdout, again.stderr
+    assert "reused existing results of other runtimes" in again.stderr
+    assert (home / RUNTIMES_FILE).stat().st_mtime_ns == made
+    refused = kit("profile", pte, "--runtimes", "eager", "--platform", "emulator", *counts)
+    assert refused.returncode == 2 and "on this machine only" in refused.stderr
 
 
 @pytest.mark.measures

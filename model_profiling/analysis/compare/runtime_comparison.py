@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TypeVar
 
 import msgspec
@@ -12,6 +13,7 @@ from model_profiling.analysis.compare.program_changes import OVERHEAD, ModuleCha
 from model_profiling.analysis.process.memory import with_known_peak
 from model_profiling.analysis.process.startup import MedianTime, median_time, with_first_result
 from model_profiling.analysis.timing.latency import Comparison, compare, launch_medians_of
+from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN
 from model_profiling.base.errors import KitError
 from model_profiling.base.units import shown_ms
@@ -67,6 +69,14 @@ class RuntimeComparison(msgspec.Struct, frozen=True, tag="runtime_comparison", t
     rows: list[RuntimeRow]
     schema: int = 1
     caveats: list[str] = []
+    # The .pte that ExecuTorch ran, '' where there is none; and what was asked for, by which a run knows its own again.
+    pte_sha256: str = ""
+    asked: dict[str, str] = {}
+
+
+def read_runtimes(path: Path) -> RuntimeComparison:
+    """Return what a run directory keeps of other runtimes."""
+    return files.read_json(path, RuntimeComparison, "comparison of runtimes")
 
 
 @dataclass(frozen=True)

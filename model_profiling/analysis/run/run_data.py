@@ -11,6 +11,7 @@ import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Numerics, read_numerics, side
 from model_profiling.analysis.compare.metrics import Metrics
+from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, read_runtimes
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.process.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.roofs.roof_rates import roofs_bytes
@@ -166,6 +167,18 @@ class RunData:
             with contextlib.suppress(InputError):
                 if files.is_file(path) and (found := read_numerics(path)).pte_sha256 == model.sha256:
                     return found
+        return None
+
+    @functools.cached_property
+    def runtimes(self) -> RuntimeComparison | None:
+        """This .pte and the same model in other runtimes, as `profile --runtimes` measured them; None if it did not."""
+        path = self.path / artifacts.RUNTIMES
+        if self.path.is_file() or not files.is_file(path):
+            return None
+        # As of numerics: a report is about the run.
+        with contextlib.suppress(InputError):
+            found = read_runtimes(path)
+            return found if found.pte_sha256 == self.manifest.model.sha256 else None
         return None
 
     @property

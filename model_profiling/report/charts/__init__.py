@@ -11,6 +11,7 @@ from model_profiling.report.charts.modules import modules
 from model_profiling.report.charts.numerics import numerics
 from model_profiling.report.charts.operators import operators, single_operators
 from model_profiling.report.charts.roofline import RooflineSide, roofline
+from model_profiling.report.charts.runtimes import runtimes
 from model_profiling.report.charts.shift import shift
 from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.threads import threads
@@ -26,9 +27,9 @@ __all__ = ["MOST_DRAWN", "MOST_PANELS", "MOST_ROWS", "NARROW", "WIDE", "Spec", "
 
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
-    """Return all pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `roofline`,
-    `forecast`; a second comparison's end in `_2`. In a report they have no titles: headings and captions say what they
-    show."""
+    """Return all pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `runtimes`,
+    `roofline`, `forecast`; a second comparison's end in `_2`. In a report they have no titles: headings and captions
+    say what they show."""
 
     def title(what: str) -> str:
         return f"{run.summary.model}: {what}" if titled else ""
@@ -44,6 +45,8 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
     if (compared := run.threads_compared) is not None:
         what = title("latency by number of threads")
         found["threads"] = threads(run.thread_curves[:MOST_PANELS], compared.cpus, width, theme, what)
+    if run.runtimes is not None and any(row.latency is not None for row in run.runtimes.rows):
+        found["runtimes"] = runtimes(run.runtimes, width, theme, title("in several runtimes"))
     for forecast in run.forecasts[:1]:
         names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
         predictions = zip(names, forecast.stages, strict=True)

@@ -54,8 +54,17 @@ def render_run(run: "RunView", style: Style) -> str:
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *changes(run), *modules(run)]
     lines += [*_latency(run), "", *startup(run, style), *_agreement_lines(run, style)]
-    lines += [*_remarks(run, style), *_notes(run, style), _files(run.path, style)]
+    lines += [*_remarks(run, style), *_notes(run, style), *_runtimes(run), _files(run.path, style)]
     return "\n".join(lines) + "\n"
+
+
+def _runtimes(run: "RunView") -> list[str]:
+    if run.runtimes is None:
+        return []
+    from model_profiling.report.terminal.runtimes_text import as_lines
+
+    first, *others = as_lines(run.runtimes)
+    return ["", f"  Other runtimes: {first}", *others, ""]
 
 
 def _heading(run: "RunView", style: Style) -> str:
