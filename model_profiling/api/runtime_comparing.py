@@ -1,6 +1,7 @@
 """Measure one model in several runtimes, in turns; a runtime that cannot take it is a row that says why."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from model_profiling.base.dtypes import UNKNOWN, dtype_of
 from model_profiling.base.errors import InputError, InterruptionError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.base.visible import visible
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import checked_program
@@ -39,6 +41,7 @@ from model_profiling.runtimes.runtime_table import EAGER, EXECUTORCH, OF_FILES, 
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
 DEFAULT = (EXECUTORCH, EAGER)
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER_TOOL = "a file of another tool: its weights and its quantization are its own"
 
 
@@ -97,7 +100,7 @@ class RuntimesRequest:
 
 def is_file_of_runtime(text: str) -> bool:
     """Return whether a text names a file that another runtime takes."""
-    return Path(text).suffix in OF_FILES
+    return Path(text).suffix.lower() in OF_FILES
 
 
 def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
@@ -109,7 +112,7 @@ def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
         file = Path(text) if is_file_of_runtime(text) else None
         if file is not None and not files.is_file(file):
             raise InputError(f"there is no {file}", "Check the path.")
-        row = OF_FILES[file.suffix] if file is not None else runtime_of(text)
+        row = OF_FILES[file.suffix.lower()] if file is not None else runtime_of(text)
         count = 1 + sum(each.runtime is row for each in found)
         found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file, count))
     return tuple(found)
@@ -187,6 +190,8 @@ def measure_runtimes(
             failures[choice.name] = error
     with files.scratch_directory() as scratch:
         outcomes = _outcomes(asked, programs, platform, report, asked.home or scratch)
+        if asked.home is None:
+            _quote_logs(outcomes.values())
         sides = [_side(choice, outcomes.get(choice.name), failures, record) for choice in asked.choices]
         by_line = profiled_programs({side.row.name: side.row.label for side in sides}, outcomes)
     if not any(side.turns and side.failure is None for side in sides):
@@ -241,6 +246,16 @@ def _outcomes(
         keep_failures=True,
         timeout_s=asked.timeout_s,
     )
+
+
+def _quote_logs(outcomes: Iterable[ExperimentOutcome]) -> None:
+    """Have each failure quote the end of its log instead of naming a file that goes with the scratch directory."""
+    for outcome in outcomes:
+        log = outcome.file(".log")
+        if outcome.failure is not None and outcome.failure.names(log):
+            words = [line.strip() for line in _COLOURS.sub("", files.tail(log)).splitlines()]
+            said = [line for line in words if line and not line.startswith(("{", "error: ", "hint: "))]
+            outcome.failure.hint = visible(f"It said last: {said[-1][:300]}") if said else "It said nothing else."
 
 
 def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> Path:
@@ -301,7 +316,7 @@ def _side(
     runtime, versions = choice.runtime, choice.runtime.versions
     if outcome is not None and outcome.runner.executorch:
         versions = {EXECUTORCH: outcome.runner.executorch_name}
-    marks = [choice.file.name] if choice.file is not None else []
+    marks = [" ".join(choice.file.name.split())] if choice.file is not None else []
     marks += [f"#{choice.number}"] if choice.number > 1 else []
     label = " ".join([runtime.label, *[*versions.values()][:1], *([f"({', '.join(marks)})"] if marks else [])])
     ready = outcome.ready if outcome is not None else None

@@ -44,7 +44,7 @@ def asked(args: argparse.Namespace) -> bool:
     """Return whether other runtimes are meant; refuses what is for them alone."""
     from model_profiling.base.errors import InputError
 
-    if args.runtimes or any(str(side).endswith(_FILES) for side in (args.before, args.after)):
+    if args.runtimes or any(_is_file(side) for side in (args.before, args.after)):
         return True
     alone = [*export_command.flags_given(args), *(f"--{n}" for n in ("timeout", "out", "force") if getattr(args, n))]
     if args.inputs or alone:
@@ -62,9 +62,9 @@ def run(args: argparse.Namespace, page: str | None) -> int:
     if wrong:
         raise InputError(f"{wrong[0]} is not for other runtimes", "Leave it out, or compare two .pte.")
     model, runtimes = args.before, names(args)
-    if args.after is not None and not str(args.after).endswith(_FILES):
+    if args.after is not None and not _is_file(args.after):
         raise InputError(f"with --runtimes there is one model, and {args.after} is a second", "Leave it out.")
-    if not runtimes and not str(model).endswith(_FILES):
+    if not runtimes and not _is_file(model):
         runtimes = ["executorch"]
     runtimes += [args.after] if args.after is not None else []
     counts = count_flags.counts(args)
@@ -102,10 +102,14 @@ def run(args: argparse.Namespace, page: str | None) -> int:
     return 0
 
 
+def _is_file(side: object) -> bool:
+    return str(side).lower().endswith(_FILES)
+
+
 def _home(args: argparse.Namespace, model: str) -> Path | None:
     from model_profiling.api.exporting import artifact_name
 
-    if str(model).endswith((".pte", *_FILES)):
+    if str(model).endswith(".pte") or _is_file(model):
         return None
     home = args.out or Path(f"out_{artifact_name(model, export_command.load_options(args))}")
     return Path(home) / "artifacts"

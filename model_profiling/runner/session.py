@@ -160,7 +160,7 @@ class ProcessSession:
         if not selector.select(max(0.0, deadline - time.monotonic())):
             raise RunError(
                 f"no output from the runner for {self._timeout_s:g} s",
-                "Raise `timeout_s` if one execution takes that long.",
+                "Raise `timeout_s` (--timeout) if one execution takes that long.",
             )
 
     def _failure(self) -> KitError:

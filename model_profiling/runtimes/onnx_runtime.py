@@ -1,5 +1,6 @@
 """ONNX Runtime with its CPU provider: an .onnx that the kit made of the model, or the user's own."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ _TYPES = {"float": "float32", "double": "float64"} | {
 }
 # Its exceptions have no class in common but RuntimeError; each kind has a name.
 _CODES = {"NotImplemented": Exit.OPERATOR_MISSING, "NoSuchFile": Exit.MODEL_UNREADABLE}
+# What it begins a message with, and where in its own source it was.
+_PREAMBLE = re.compile(r"\[ONNXRuntimeError\] : \d+ : (\w+) : (Load model from .*? failed:)?", re.DOTALL)
+_OWN_SOURCE = re.compile(r"/onnxruntime_src/\S+:\d+ .*?\) (?=[A-Z])", re.DOTALL)
+# Of a file that is whole and yet refused, which these kinds are.
+_REFUSALS = ("Fail", "InvalidGraph", "NotImplemented")
+_REFUSED = (
+    "Files of weights have to lie beside the .onnx under their names; operators and opset have to be some that "
+    f"onnxruntime {onnxruntime.__version__} has."
+)
 
 
 class OnnxProgram:
@@ -33,8 +43,13 @@ class OnnxProgram:
         try:
             self._session = onnxruntime.InferenceSession(str(options.model), settings, providers=[_PROVIDER])
         except Exception as error:
-            code = _CODES.get(type(error).__name__, Exit.MODEL_INVALID)
-            raise ProcessError(code, f"ONNX Runtime cannot load {options.model.name}: {error}") from error
+            kind = type(error).__name__
+            said = _OWN_SOURCE.sub("", _PREAMBLE.sub("", str(error)))
+            raise ProcessError(
+                _CODES.get(kind, Exit.MODEL_INVALID),
+                f"ONNX Runtime cannot load {options.model.name}: {said}",
+                _REFUSED if kind in _REFUSALS else "",
+            ) from error
         wanted = [WantedInput(each.name, _type(each), _sizes(each.shape)) for each in self._session.get_inputs()]
         given = arranged_inputs(options.inputs, wanted)
         self.inputs = given.arrays

@@ -19,7 +19,10 @@ DOCUMENTS = [
         ROOT / "docs" / f"{name}.md"
         for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")
     ),
-    *(ROOT / "docs" / f"{name}.md" for name in ("sweeps", "graph", "numerics", "boards", "history", "advice")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("sweeps", "graph", "numerics", "boards", "history", "advice", "runtimes")
+    ),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",
     ROOT / "model_profiling" / "scripts" / "readme.md",

@@ -1,20 +1,41 @@
 """Files of other runtimes, each adding a number to four values: made by hand, because no converter is everywhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 
-def write_onnx(path: Path, added: float) -> Path:
+def write_onnx(path: Path, added: float, shape: Sequence[int | str] = (1, 4), dtype: str = "FLOAT") -> Path:
     import onnx
     from onnx import helper
 
-    value = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 4]) for name in "xy"]
-    constant = helper.make_tensor("c", onnx.TensorProto.FLOAT, [1], [added])
+    kind = onnx.TensorProto.DataType.Value(dtype)
+    value = [helper.make_tensor_value_info(name, kind, shape) for name in "xy"]
+    constant = helper.make_tensor("c", kind, [1], [added])
     graph = helper.make_graph([helper.make_node("Add", ["x", "c"], ["y"])], "g", value[:1], value[1:], [constant])
     # What older releases of ONNX Runtime read, too.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     path.write_bytes(model.SerializeToString())
+    return path
+
+
+def spoil_onnx(path: Path, fault: str) -> Path:
+    """Cut the file, or give it an opset or an operator that does not exist, or weights in a file that is missing."""
+    import onnx
+
+    model = onnx.load(path)
+    if fault == "opset":
+        model.opset_import[0].version = 99
+    elif fault == "operator":
+        model.graph.node[0].op_type = "Frobnicate"
+    elif fault == "weights":
+        weight = model.graph.initializer[0]
+        weight.ClearField("float_data")
+        weight.data_location = onnx.TensorProto.EXTERNAL
+        weight.external_data.add(key="location", value="gone.bin")
+    content = model.SerializeToString()
+    path.write_bytes(content[: len(content) // 2] if fault == "cut" else content)
     return path
 
 

@@ -20,11 +20,11 @@ from model_profiling.platforms.base import LaunchRequest
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.process_platform import ProcessPlatform
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.runtime_table import RUNTIMES
+from model_profiling.runtimes.runtime_table import RUNTIMES, optimized_file
 from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths
 from tests.conftest import ROOT, kit, needs
-from tests.helpers.foreign_models import write_onnx, write_tflite
+from tests.helpers.foreign_models import spoil_onnx, write_onnx, write_tflite
 from tests.helpers.misbehaving_net import VARIABLE
 
 pytestmark = pytest.mark.wide
@@ -98,14 +98,17 @@ def test_onnx_runtime_writes_its_profile_where_an_etdump_would_be(platform: Proc
     events = json.loads((tmp_path / "profile.json").read_text())
     assert [event["name"] for event in events if event.get("args", {}).get("op_name") == "Add"]
     # With what its optimizer made of the model, and nothing else.
-    assert {path.name for path in tmp_path.glob("profile*")} == {"profile.json", "profile.json_optimized.onnx"}
+    made = tmp_path / "profile.json"
+    assert {*tmp_path.glob("profile*")} == {made, optimized_file(made)}
 
 
 @pytest.mark.parametrize(
     ("runtime", "content", "error"),
     [
         ("onnxruntime", b"hello" * 40, InputError),
+        ("onnxruntime", b"", InputError),
         ("litert", b"hello" * 40, InputError),
+        ("litert", b"", InputError),
         # A header that is right, and nothing behind it: LiteRT may say so, or crash.
         ("litert", b"\x1c\0\0\0TFL3" + b"\xff" * 60, (InputError, RunError)),
     ],
@@ -119,6 +122,38 @@ def test_a_malformed_file_is_an_error_of_its_runtime(
     with pytest.raises(error) as caught:
         platform.open(request(runtime, model, tmp_path))
     assert caught.value.runner_exit == Exit.MODEL_INVALID or caught.value.runner_exit < 0
+
+
+@pytest.mark.parametrize(
+    ("fault", "said", "todo"),
+    [
+        ("cut", "Protobuf parsing failed", "cut short"),
+        ("opset", "till opset", "operators and opset"),
+        ("operator", "No Op registered for Frobnicate", "operators and opset"),
+        ("weights", "does not exist", "Files of weights have to lie beside"),
+    ],
+)
+def test_an_onnx_that_is_refused_says_why_and_what_to_do(
+    fault: str, said: str, todo: str, platform: ProcessPlatform, tmp_path: Path
+) -> None:
+    needs_packages("onnx", "onnxruntime")
+    model = spoil_onnx(write_onnx(tmp_path / "my net\n1.onnx", 1.0), fault)
+    with pytest.raises(InputError, match=said) as caught:
+        platform.open(request("onnxruntime", model, tmp_path))
+    assert "/onnxruntime_src" not in caught.value.message and "ONNXRuntimeError" not in caught.value.message
+    assert todo in caught.value.hint
+
+
+def test_a_file_with_open_sizes_and_integers_takes_inputs_of_the_users(tmp_path: Path) -> None:
+    needs_packages("onnx", "onnxruntime")
+    model = write_onnx(tmp_path / "MY\nnet.ONNX", 1, shape=["batch", 4], dtype="INT64")
+    with pytest.raises(InputError, match="no fixed shape") as caught:
+        api.compare_runtimes(model, runtimes=[], **COUNTS)
+    assert "--input" in caught.value.hint
+    np.save(tmp_path / "x.npy", np.ones((3, 4), np.int64))
+    found = api.compare_runtimes(model, runtimes=[model], inputs=[tmp_path / "x.npy"], **COUNTS)
+    assert [row.ranked for row in found.rows] == [True, True]
+    assert sorted(row.label.partition("(")[2] for row in found.rows) == ["MY net.ONNX)", "MY net.ONNX, #2)"]
 
 
 def test_inputs_of_another_shape_and_a_missing_file_are_named(platform: ProcessPlatform, tmp_path: Path) -> None:
@@ -182,7 +217,11 @@ def test_profiles_of_operators_come_from_executions_of_their_own(
 
 @pytest.mark.parametrize(
     ("how", "reason", "timeout_s"),
-    [("crash", "crashed (SIGSEGV)", 120), ("hang", "no output from the runner for 8 s", 8)],
+    [
+        ("crash", "crashed (SIGSEGV)", 120),
+        ("exit", "exit code 0 and no explanation", 120),
+        ("hang", "no output from the runner for 8 s", 8),
+    ],
 )
 def test_a_runtime_that_crashes_or_hangs_takes_no_other_with_it(
     how: str, reason: str, timeout_s: int, pte: Path, runner: Path, monkeypatch: pytest.MonkeyPatch
@@ -191,6 +230,7 @@ def test_a_runtime_that_crashes_or_hangs_takes_no_other_with_it(
     found = api.compare_runtimes(pte, runtimes=["eager", "executorch"], timeout_s=timeout_s, **COUNTS)
     rows = by_name(found)
     assert reason in rows["eager"].reason and rows["eager"].latency is None and not rows["eager"].ranked
+    assert rows["eager"].hint and ".log" not in rows["eager"].hint, "its log goes with the directory that it is in"
     assert rows["executorch"].latency is not None and found.rows[0].name == "executorch"
 
 
