@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from model_profiling.api.measuring import RunRequest
     from model_profiling.base.on_progress import OnProgress
     from model_profiling.export.request import ExportResult
-    from model_profiling.platforms.base import Platform
     from model_profiling.tune.tune_result import TuneResult
 
 HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
@@ -73,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
             program_source(pte)  # one that other runtimes cannot take is refused before it is measured
         measured = measure(_asked(args, pte, platform.folder), platform, report, note)
-        if runtimes and (said := _beside(args, runtimes, measured.run, platform, report)):
+        if said := runtime_flags.beside(args, measured.run, platform, report):
             note(said)
         tuned = None
         if args.tune and exported is not None:
@@ -89,16 +88,6 @@ def run(args: argparse.Namespace) -> int:
     tell_outdated(outdated)
     found.check()
     return 0
-
-
-def _beside(
-    args: argparse.Namespace, runtimes: list[str], run: "Run", platform: "Platform", report: "OnProgress"
-) -> str:
-    from model_profiling.api.run_runtimes import OtherRuntimes, measure_beside
-
-    threads = args.threads[0] if isinstance(args.threads, list) else args.threads or 1
-    others = OtherRuntimes(runtimes, count_flags.counts(args), threads, args.inputs, force=args.force)
-    return measure_beside(run, others, platform, report)
 
 
 def _demo(args: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from model_profiling.cli import (
     label_flags,
     phase_flags,
     platform_flags,
+    runtime_flags,
     shared_flags,
     version_flags,
 )
@@ -22,6 +23,8 @@ from model_profiling.cli.progress import progress
 if TYPE_CHECKING:
     from model_profiling.api import Run
     from model_profiling.api.measuring import RunRequest
+    from model_profiling.base.on_progress import OnProgress
+    from model_profiling.platforms.base import Platform
 
 HELP = "profile a .pte with acceleration on and off, interleaved"
 
@@ -43,6 +46,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--method", metavar="NAME", help="the method to run (default: forward)")
     phase_flags.prepare_parser(parser)
     label_flags.prepare_parser(parser)
+    runtime_flags.add_runtimes(parser, "also measure the model in these, in turns with ExecuTorch on this machine")
     parser.add_argument("--force", action="store_true", help="measure again; the existing run is kept")
     parser.add_argument(
         "--analyze-partial",
@@ -69,7 +73,13 @@ def run(args: argparse.Namespace) -> int:
         found = Run.open(_root(args)[0])
     else:
         with platform_flags.chosen_platform(args, *filter(None, [args.model])) as platform, progress() as report:
+            if runtime_flags.names(args):
+                from model_profiling.api.run_runtimes import refuse_runtimes
+
+                refuse_runtimes(runtime_flags.names(args), platform, version_flags.choices(args))
             measured = measure(asked, platform, report, note)
+            if said := _beside(args, measured.run, platform, report):
+                note(said)
         found = measured.run
         if args.verbose:
             kept, ran = ", ".join(measured.kept) or "nothing", ", ".join(measured.ran) or "nothing"
@@ -80,6 +90,16 @@ def run(args: argparse.Namespace) -> int:
     _show(found, args)
     found.check()
     return 0
+
+
+def _beside(args: argparse.Namespace, run: "Run", platform: "Platform", report: "OnProgress") -> str:
+    """Measure other runtimes, if some are named; what they cannot take is a run all the same."""
+    from model_profiling.base.errors import InputError
+
+    try:
+        return runtime_flags.beside(args, run, platform, report)
+    except InputError as error:
+        return f"not measured in other runtimes: {error.message}"
 
 
 def _show(run: "Run", args: argparse.Namespace) -> None:
@@ -148,8 +168,8 @@ def _asked(args: argparse.Namespace) -> "RunRequest":
             "For example: sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte",
         )
     beside = args.out or args.inputs or args.method or phase_flags.given(args)
-    if args.config is not None and (beside or count_flags.given(args)):
-        flags = "--out, --input, --method, --tokens, and all flags of counts, start-up and phases"
+    if args.config is not None and (beside or args.runtimes or count_flags.given(args)):
+        flags = "--out, --input, --method, --tokens, --runtimes, and all flags of counts, start-up and phases"
         raise InputError(f"{flags} can be used only with a .pte", "Set them in the config.")
     return RunRequest(
         model=args.model,

@@ -2,12 +2,18 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell, warn
 from model_profiling.cli import count_flags, platform_flags, shared_flags
 from model_profiling.cli import export as export_command
 from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
+
+if TYPE_CHECKING:
+    from model_profiling.api import Run
+    from model_profiling.base.on_progress import OnProgress
+    from model_profiling.platforms.base import Platform
 
 # What a file of another runtime ends with; the table of runtimes is not imported for every command line.
 _FILES = (".onnx", ".tflite")
@@ -38,6 +44,17 @@ def add_runtimes(parser: argparse._ActionsContainer, what: str) -> None:
 def names(args: argparse.Namespace) -> list[str]:
     """Return the runtimes that are named; commas and several flags mean the same."""
     return [name for text in args.runtimes or [] for name in text.split(",") if name]
+
+
+def beside(args: argparse.Namespace, run: "Run", platform: "Platform", report: "OnProgress") -> str:
+    """Measure the program of a run in other runtimes, if some are named; returns a remark, if there is one."""
+    from model_profiling.api.run_runtimes import OtherRuntimes, measure_beside
+
+    if not names(args):
+        return ""
+    threads = args.threads[0] if isinstance(args.threads, list) else args.threads or 1
+    others = OtherRuntimes(names(args), count_flags.counts(args), threads, args.inputs, force=args.force)
+    return measure_beside(run, others, platform, report)
 
 
 def asked(args: argparse.Namespace) -> bool:

@@ -65,6 +65,7 @@ def _show_plan(plan: "list[tuple[Job, bool]]", as_json: bool) -> None:
 def as_text(result: "SweepResult", home: Path, page: bool = True) -> str:
     """Return one line for each cell, and where the page is, if there is one."""
     from model_profiling.fleet.sweep.portfolio import PAGE, changed_sentences
+    from model_profiling.fleet.sweep.runtimes_section import runtime_sentences
     from model_profiling.report import numbers
     from model_profiling.report.terminal.style import wrapped
     from model_profiling.report.terminal.text_table import table
@@ -88,4 +89,6 @@ def as_text(result: "SweepResult", home: Path, page: bool = True) -> str:
     lines = [f"{result.name}: {result.status}", "", *table(rows, words=1, left={5})]
     changed = [f"  {wrapped(sentence)}" for sentence in changed_sentences(result)]
     lines += ["", *changed] if changed else []
+    beside = [f"  {wrapped(sentence)}" for sentence in runtime_sentences(result)]
+    lines += ["", *beside] if beside else []
     return "\n".join([*lines, "", ""]) + ending(home / PAGE if page else None, ["history", "list", "--root", home])

@@ -3,11 +3,13 @@
 import importlib.util
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from model_profiling.fleet.sweep import portfolio
 from model_profiling.fleet.sweep.program_rows import panels, program_rows
-from model_profiling.fleet.sweep.result import SweepResult
+from model_profiling.fleet.sweep.result import RuntimeResult, SweepResult
+from model_profiling.fleet.sweep.runtimes_section import runtime_sentences
 from model_profiling.report.blocks import Number, Row, Table
 from model_profiling.report.charts.frame import NARROW, WIDE
 from model_profiling.report.charts.programs import is_logarithmic, programs
@@ -53,6 +55,27 @@ def test_a_row_has_what_was_measured_predicted_and_emulated() -> None:
     )
     speedups = ["1.99x (1.93 to 2.07)", "0.042 ms", "2.40x (1.80 to 2.90)"]
     assert shown(found.rows[0]) == ["network_0", "fp16", "0.199 ms", "0.100 ms", *speedups, "75 %", "50 %"]
+
+
+def test_other_runtimes_have_a_column_each_and_reasons_where_they_have_no_ratio() -> None:
+    found = SWEEPS["three"]
+    assert portfolio.report(found).section("runtimes") is None
+    measured = [
+        RuntimeResult("onnxruntime", "ONNX Runtime 1", 2.0, 1.5, 1.4, 1.6, "faster"),
+        RuntimeResult("eager", "eager <b>", reason="int8 is another quantization"),
+    ]
+    same = RuntimeResult("onnxruntime", "ONNX Runtime 1", 2.0, 1.0, 0.9, 1.1, "no difference seen")
+    first, second, *others = found.cells
+    cells = [msgspec.structs.replace(first, runtimes=measured), msgspec.structs.replace(second, runtimes=[same])]
+    changed = msgspec.structs.replace(found, cells=[*cells, *others])
+    section = portfolio.report(changed).section("runtimes")
+    assert section is not None and isinstance(section.blocks[0], Table)
+    assert section.blocks[0].columns == ("cell", "ONNX Runtime 1", "eager <b>")
+    assert [row[1:] for row in section.blocks[0].rows] == [
+        ("1.50x (1.40 to 1.60)", "int8 is another quantization"),
+        ("~ (0.90 to 1.10)", "unknown"),
+    ]
+    assert runtime_sentences(changed)[1] == f"{second.name} against ExecuTorch: ONNX Runtime 1 ~ (0.90 to 1.10)"
 
 
 def test_what_failed_waits_or_was_only_emulated_says_so_in_its_row() -> None:

@@ -182,6 +182,9 @@ def sessions(directory: RunDirectory) -> set[str]:
         ({"models": ["toy_cnn"], "dtypes": ["fp16", "fp16"]}, "`dtypes` names fp16 twice"),
         ({"models": ["toy_cnn"], "rewrites": [["layout"], "layout"]}, "`rewrites` names ['layout'] twice"),
         ({"models": ["toy_cnn"], "rewrites": ["lay"]}, "`rewrites` names 'lay'"),
+        ({"models": ["toy_cnn"], "runtimes": ["onnx"]}, "`runtimes` names 'onnx'"),
+        # There is no file of the user's in a sweep.
+        ({"models": ["toy_cnn"], "runtimes": ["litert"]}, "`runtimes` names 'litert'"),
         ({"models": ["toy_cnn", "toy_cnn"]}, '"toy_cnn" twice'),
         ({"models": ["toy_cnn"], "threads": [0]}, "threads[0]"),
         ({"models": ["toy_cnn"], "threads": "all"}, "threads"),
@@ -224,6 +227,7 @@ def test_cells_are_the_product_without_what_is_excluded() -> None:
         "threads": [1, 4],
         "targets": ["local", "emulator", {"platform": "android", "device": "10.0.0.1:5555", "power_mode": "boost"}],
         "exclude": [{"model": "ds_cnn", "dtype": "int8"}, {"target": "emulator", "rewrite": "layout+norm"}],
+        "runtimes": ["onnxruntime", "eager"],
     }
     found = [cell.name for cell in cells(parse(keys, "here"), "here")]
     # Of each program four measured cells and, without rewrites, one emulated: threads mean nothing there.
@@ -233,6 +237,8 @@ def test_cells_are_the_product_without_what_is_excluded() -> None:
     words = jobs.by_name["run toy_cnn-int8-layout+norm-t4-android-10.0.0.1_5555"].words
     assert {"--platform=android", "--device=10.0.0.1:5555", "--power-mode=boost", "--threads=4"} <= set(words)
     assert "--rewrite=norm" in jobs.by_name["export toy_cnn-int8-layout+norm"].words
+    beside = {job.cell.target.label for job in jobs.all if "--runtimes=onnxruntime,eager" in job.words and job.cell}
+    assert beside == {"local"}, "other runtimes are packages of this Python"
 
 
 def test_an_export_of_a_sweep_asks_for_what_its_command_does() -> None:

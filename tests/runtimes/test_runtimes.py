@@ -315,6 +315,8 @@ def test_a_run_keeps_the_runtimes_that_were_measured_beside_it(pte: Path, tmp_pa
     assert again.returncode == 0 and "Other runtimes" in again.stdout, again.stderr
     assert "reused existing results of other runtimes" in again.stderr
     assert (home / RUNTIMES_FILE).stat().st_mtime_ns == made
+    alone = kit("run", pte, "--runtimes", "eager", *counts[:-1], home)
+    assert alone.returncode == 0 and "reused existing results of other runtimes" in alone.stderr, alone.stderr
     refused = kit("profile", pte, "--runtimes", "eager", "--platform", "emulator", *counts)
     assert refused.returncode == 2 and "on this machine only" in refused.stderr
 

@@ -135,6 +135,7 @@ class Jobs:
         measured = cell.target.timing == "measured"
         given = {flag: value for flag, value in counts.items() if value is not None and measured}
         words = ["--quiet", *([f"--threads={cell.threads}"] if measured else [])]
+        words += [f"--runtimes={','.join(asked.runtimes)}"] if asked.runtimes and cell.target.is_host else []
         return [*words, *(f"{flag}={value}" for flag, value in given.items()), *cell.target.flags]
 
     def request(self, variant: SweepProgram) -> ExportRequest:

@@ -8,6 +8,7 @@ from model_profiling.base import files
 from model_profiling.base.units import counted
 from model_profiling.fleet.sweep.program_rows import ProgramRow, panels, program_rows, rewrites_of
 from model_profiling.fleet.sweep.result import CellRecord, CellResult, PreviousComparison, Speedup, SweepResult
+from model_profiling.fleet.sweep.runtimes_section import runtimes_section
 from model_profiling.report import html, markdown, numbers
 from model_profiling.report.blocks import (
     Block,
@@ -84,7 +85,7 @@ def report(result: SweepResult) -> Report:
     sections = [
         _programs(result),
         Section("changes", "What changed since the last sweep", [Bullets(changed)]) if changed else None,
-        *(_details(result), _failures(result), _reasons(result), _about(result)),
+        *(runtimes_section(result), _details(result), _failures(result), _reasons(result), _about(result)),
     ]
     models = counted(len({cell.model for cell in result.cells}), "model")
     cells = counted(len(result.cells), "cell")

@@ -11,6 +11,7 @@ import msgspec
 from model_profiling.analysis.compare.largest_changes import largest
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.program_changes import ProgramChanges
+from model_profiling.analysis.compare.runtime_comparison import RuntimeRow, read_runtimes
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.run.selection import changes_between, choose
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare, latency_turns
@@ -20,6 +21,7 @@ from model_profiling.fleet.sweep.jobs import Kind
 from model_profiling.fleet.sweep.sme2_result import PredictedSme2, known_coverage, predicted_sme2, traced_coverage
 from model_profiling.fleet.sweep.sweep_file import Cell
 from model_profiling.gates.baseline import refuse_wrong_baseline
+from model_profiling.runtimes.runtime_table import EXECUTORCH
 from model_profiling.store import artifacts
 from model_profiling.store.derived import current_fingerprint, read_index
 from model_profiling.store.run_directory import RunDirectory, Timing
@@ -106,6 +108,22 @@ class CellResult(msgspec.Struct, frozen=True):
     predicted: PredictedSme2 | None = None
 
 
+class RuntimeResult(msgspec.Struct, frozen=True):
+    """The model of a cell in another runtime: `ratio` is how many times as fast as ExecuTorch it is, measured in turns,
+    bounded by `low` and `high`. Without a ratio, `reason` says why."""
+
+    runtime: str
+    label: str
+    median_ms: float | None = None
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: Verdict | None = None
+    startup_ms: float | None = None
+    peak_bytes: int | None = None
+    reason: str = ""
+
+
 class CellRecord(msgspec.Struct, frozen=True):
     """One cell. `run` and `report` are relative to this file, '' where there is none."""
 
@@ -122,6 +140,8 @@ class CellRecord(msgspec.Struct, frozen=True):
     results: list[CellResult] = []
     # Why there is no result.
     failure: str = ""
+    # Other runtimes that were asked for.
+    runtimes: list[RuntimeResult] = []
 
 
 class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
@@ -166,6 +186,38 @@ def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failur
         report=relative(page, home) if finished and page.is_file() else "",
         results=results,
         failure=failure,
+        runtimes=_runtimes(directory) if finished else [],
+    )
+
+
+def _runtimes(directory: Path) -> list[RuntimeResult]:
+    """Return the other runtimes that a run was measured beside; none if it was not, or of another program."""
+    path = directory / artifacts.RUNTIMES
+    if not files.is_file(path):
+        return []
+    try:
+        found = read_runtimes(path)
+        if found.pte_sha256 != RunDirectory(directory).manifest().model.sha256:
+            return []
+    except KitError:
+        return []
+    return [_runtime(row) for row in found.rows if row.name != found.baseline and row.runtime != EXECUTORCH]
+
+
+def _runtime(row: RuntimeRow) -> RuntimeResult:
+    held = row.comparison
+    differs = "" if held is not None or row.reason else "its outputs differ, or could not be compared"
+    return RuntimeResult(
+        row.runtime,
+        row.label,
+        row.latency.median_ms if row.latency is not None else None,
+        ratio=held.ratio if held is not None else None,
+        low=held.low if held is not None and held.high is not None else None,
+        high=held.high if held is not None else None,
+        verdict=held.verdict if held is not None else None,
+        startup_ms=row.startup.median_ms if row.startup is not None else None,
+        peak_bytes=row.peak_bytes,
+        reason=row.reason or differs,
     )
 
 

@@ -14,6 +14,7 @@ from model_profiling.pipeline.config import closest_key, explain_error, read_obj
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, MACHINES, SWEPT, Choice, row_of
+from model_profiling.runtimes.runtime_table import RUNTIMES
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Timing
 
@@ -133,6 +134,8 @@ class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launches: Annotated[int, msgspec.Meta(ge=1, le=MOST_LAUNCHES)] | None = None
     budget_s: Annotated[float, msgspec.Meta(gt=0, le=1e6)] | None = None
     startup_launches: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAUNCHES)] | None = None
+    # Other runtimes that each model is measured in besides, on this machine: eager, compile, onnxruntime.
+    runtimes: list[str] = []
     # Of every run of the sweep, for `sme2-kit history`.
     labels: dict[str, str] = {}
     # Where all results go; without it, out_<name of this file>.
@@ -214,8 +217,10 @@ def _checked(found: SweepFile, where: str) -> SweepFile:
 
     _known("dtypes", found.dtypes, dtypes.NAMES, wrong)
     _known("rewrites", [name for each in _rewrites(found) for name in each], REWRITE_CHOICES, wrong)
+    _known("runtimes", found.runtimes, [row.name for row in RUNTIMES.values() if row.made], wrong)
     for key, values in (
         ("dtypes", found.dtypes),
+        ("runtimes", found.runtimes),
         ("threads", found.threads),
         ("rewrites", _rewrites(found)),
         ("models", [msgspec.json.encode(model) for model in found.models]),
