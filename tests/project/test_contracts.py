@@ -113,6 +113,7 @@ def test_states_are_enumerations_in_the_schemas() -> None:
         ("PhaseMetrics", "label"),
         ("Point", "label"),
         ("RuntimeRow", "label"),
+        ("RuntimeResult", "label"),
     }  # what the user calls a run, `pp128`, and a runtime with its version
     for contract in CONTRACTS:
         for name, definition in json_schema(contract)["$defs"].items():
