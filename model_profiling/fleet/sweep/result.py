@@ -118,7 +118,7 @@ class RuntimeResult(msgspec.Struct, frozen=True):
     ratio: float | None = None
     low: float | None = None
     high: float | None = None
-    verdict: Verdict | None = None
+    verdict: Literal[Verdict, "unknown"] = "unknown"
     startup_ms: float | None = None
     peak_bytes: int | None = None
     reason: str = ""
@@ -214,7 +214,7 @@ def _runtime(row: RuntimeRow) -> RuntimeResult:
         ratio=held.ratio if held is not None else None,
         low=held.low if held is not None and held.high is not None else None,
         high=held.high if held is not None else None,
-        verdict=held.verdict if held is not None else None,
+        verdict=held.verdict if held is not None else "unknown",
         startup_ms=row.startup.median_ms if row.startup is not None else None,
         peak_bytes=row.peak_bytes,
         reason=row.reason or differs,
