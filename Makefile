@@ -80,7 +80,7 @@ LEFT := $(if $(filter no,$(AGAIN)), and not again)
 # What failed beside the others is tried once more alone, so that a moment of a shared machine stops nobody; a test that
 # passes only then is named, and wants mending.
 ALONE = || { [ $$? -eq 1 ] && echo "once more, alone:" && \
-	$(BIN)/python -m pytest -m "not models" --last-failed --last-failed-no-failures=none --maxfail=1 --warm=none -rA --show-capture=no; }
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=1 --warm=none -rA --show-capture=no; }
 
 # Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
 test: $(VENV)/.setup-$(if $(BOTH),wide,dev)
