@@ -42,7 +42,7 @@ hypothesis.settings.register_profile(
     "patient",
     hypothesis.settings(),
     deadline=None,
-    max_examples=40 if SAMPLED else 100,
+    max_examples=25 if SAMPLED else 100,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("patient")
