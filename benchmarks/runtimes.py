@@ -221,7 +221,7 @@ def main() -> None:
     parser.add_argument("--dtypes", default="fp32", metavar="A,B", help="fp32, fp16 or both")
     parser.add_argument("--runtimes", default=",".join(RUNTIMES), metavar="A,B")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--budget", type=float, default=20.0, metavar="S", help="seconds for each measurement")
+    parser.add_argument("--budget", type=float, metavar="S", help="seconds for each measurement (default: 30)")
     parser.add_argument("--runs", type=int, help="executions instead of a budget")
     parser.add_argument("--launches", type=int, help="processes of each runtime")
     parser.add_argument("--print", action="store_true", help="print the tables; the page stays as it is")
