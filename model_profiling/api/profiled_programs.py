@@ -16,24 +16,26 @@ from model_profiling.runtimes.runtime_table import optimized_file
 
 @dataclass(frozen=True)
 class ProfiledProgram:
-    """Times of operators and what they add up to; `unlinked` is why they have no lines, if they have none."""
+    """Times of operators and what they add up to (None: `why` there are none); `unlinked` is why they have no lines."""
 
     label: str
-    times: tuple[Profile, Breakdown]
-    unlinked: str
+    times: tuple[Profile, Breakdown] | None
+    unlinked: str = ""
+    why: str = ""
 
 
 def profiled_programs(
     labels: Mapping[str, str], outcomes: Mapping[str, ExperimentOutcome]
 ) -> dict[str, ProfiledProgram]:
-    """Return the programs that left a profile, by the names of their outcomes; one that is not sound is none."""
+    """Return the programs that left a profile, by the names of their outcomes; one that is not sound says why."""
     found = {}
     for name, outcome in outcomes.items():
         if outcome.failure is not None or not outcome.dumps:
             continue
         try:
             profile, breakdown, unlinked = _profiled(outcome, labels[name])
-        except KitError:
+        except KitError as error:
+            found[name] = ProfiledProgram(labels[name], None, why=error.message)
             continue
         found[name] = ProfiledProgram(labels[name], (profile, breakdown), unlinked)
     return found

@@ -221,6 +221,9 @@ def _by_line(row: RuntimeRow, base: RuntimeRow | None, programs: Mapping[str, Pr
     if row.comparison is None or before is None or after is None or base is None:
         return row
     names = (before.label, after.label)
+    if before.times is None or after.times is None:
+        note = f"not compared by line: {before.why or after.why}"
+        return msgspec.structs.replace(row, notes=[*row.notes, note])
     changes = program_changes(names, before.times, after.times, True, (before.unlinked, after.unlinked))
     return msgspec.structs.replace(row, changes=with_tracing_cost(changes, (base.latency, row.latency)))
 
