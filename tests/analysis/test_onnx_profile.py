@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from model_profiling.analysis.compare.program_changes import OVERHEAD, program_changes
+from model_profiling.analysis.runtimes import onnx_profile
 from model_profiling.analysis.runtimes.onnx_categories import ROWS, classify
 from model_profiling.analysis.runtimes.onnx_profile import onnx_side
 from model_profiling.analysis.timing.breakdown import Breakdown
@@ -247,3 +248,14 @@ def test_a_damaged_profile_is_read_or_refused(tmp_path: Path, data: st.DataObjec
         assert error.hint
     else:
         assert profile.times.sum(axis=0) == pytest.approx(profile.execute) and np.isfinite(found.execute_ms)
+
+
+def test_branches_that_a_launch_runs_in_another_order_are_the_same_nodes() -> None:
+    tensor = onnx.OrtTensor("float", (1, 4))
+    left, right = (onnx.OrtNode(name, "Relu", (tensor,), (tensor,)) for name in ("left", "right"))
+    first = onnx.OrtExecution([left, right, right], [1, 2, 3], [0, 1, 3], 6)
+    other = onnx.OrtExecution([right, right, left], [20, 30, 10], [0, 20, 50], 60)
+    found = onnx_profile._in_order_of(first, other)
+    assert (found.nodes, found.own_us, found.start_us) == ([left, right, right], [10, 20, 30], [50, 0, 20])
+    strange = onnx.OrtExecution([right, left, left], [1, 1, 1], [0, 1, 2], 3)
+    assert onnx_profile._in_order_of(first, strange) is strange

@@ -51,6 +51,7 @@ def onnx_side(
     if not executions:
         raise InputError(f"there is no profile of {onnx_file}", "Measure it with profiling enabled.")
     nodes = executions[0].nodes
+    executions = [_in_order_of(executions[0], execution) for execution in executions]
     if any(_signature(execution) != _signature(executions[0]) for execution in executions):
         raise InputError(
             f"executions of {onnx_file.name} ran different nodes or sizes, which cannot be added up",
@@ -61,6 +62,25 @@ def onnx_side(
     lines, unlinked = _lines(onnx_file, optimized, nodes)
     works = {row: work for row, node in enumerate(nodes) if (work := _work(node)) is not None}
     return profile, break_down(profile, lines, works), unlinked
+
+
+def _in_order_of(first: onnx.OrtExecution, execution: onnx.OrtExecution) -> onnx.OrtExecution:
+    """Return an execution with its nodes in the order of the first one: branches run in any order, by the session."""
+    wanted, own = _signature(first), _signature(execution)
+    if own == wanted:
+        return execution
+    places: dict[onnx.OrtNode, list[int]] = {}
+    for place in reversed(range(len(own))):
+        places.setdefault(own[place], []).append(place)
+    order = [found.pop() for node in wanted if (found := places.get(node))]
+    if not len(order) == len(wanted) == len(own):
+        return execution
+    return msgspec.structs.replace(
+        execution,
+        nodes=[execution.nodes[place] for place in order],
+        own_us=[execution.own_us[place] for place in order],
+        start_us=[execution.start_us[place] for place in order],
+    )
 
 
 def _signature(execution: onnx.OrtExecution) -> list[onnx.OrtNode]:
