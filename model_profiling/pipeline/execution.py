@@ -32,9 +32,6 @@ from model_profiling.store.run_directory import Process, Turn
 
 # A model slower than this fills the caches by itself: an uncounted run before each turn would only cost time.
 _SETTLE_BELOW_NS = 50_000_000
-# Other runtimes are large processes, after whose turn a short model takes longer for many executions: all of a group
-# with one run for so long before a turn counts, so often at most.
-_WARM_AGAIN_NS, _MOST_AGAIN = 5_000_000, 50
 
 
 class GroupRun:
@@ -180,13 +177,6 @@ class GroupRun:
         ]
         return 1 if not warm or max(warm) < _SETTLE_BELOW_NS else 0
 
-    def _runs_again(self, lane: Lane) -> int:
-        ready = self.account.outcomes[lane.experiment.name].ready
-        beside = any(outcome.runner.kind == "runtime" for outcome in self.account.outcomes.values())
-        if not beside or lane.kind is not LaneKind.TIMED or ready is None or not ready.warmup_ns:
-            return 0
-        return min(_MOST_AGAIN, _WARM_AGAIN_NS // max(1, min(ready.warmup_ns)))
-
     def _elapsed(self) -> float:
         return round(time.monotonic() - self.account.start, 6)
 
@@ -198,11 +188,8 @@ class GroupRun:
             self.account.note(TurnRecord(number, step, lane.label, turn))
             return
         at_s = self._elapsed()
-        settle = (self.account.settle_runs or 0) if lane.kind is LaneKind.TIMED else 0
         session, began = self._sessions[lane.label], time.monotonic()
-        if again := self._runs_again(lane):
-            session.run(again)
-        times = session.run(settle + count)[settle:]
+        times = session.run(count, self.account.settles(lane))
         if lane.kind is LaneKind.LAUNCHED:
             # Such a runner is started by its turn: all that was not execution.
             self.account.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))

@@ -27,8 +27,8 @@ class LaunchedSession:
         self._runs = 0
         self._peak = 0
 
-    def run(self, count: int) -> list[int]:
-        """Launch it; its warm-up executions are left out of what is returned."""
+    def run(self, count: int, settle: int = 0) -> list[int]:
+        """Launch it; its warm-up executions are left out of what is returned, and are all that settle it."""
         request = self._request
         self._peak = self._platform.launch(request, request.warmup + count)
         if not self._etdump.is_file():

@@ -110,8 +110,8 @@ class Session(Protocol):
     # How long the process lived, known when it has finished; 0 is not known.
     life_ns: int
 
-    def run(self, count: int) -> list[int]:
-        """Execute `count` times and return each execution's nanoseconds."""
+    def run(self, count: int, settle: int = 0) -> list[int]:
+        """Execute `settle` times, then `count` times, and return the nanoseconds of each of the latter."""
 
     def finish(self) -> Done:
         """End the session in order; its ETDump and outputs are then where the request asked for them."""

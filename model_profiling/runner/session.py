@@ -77,8 +77,9 @@ class ProcessSession:
             self.close()
             raise
 
-    def run(self, count: int) -> list[int]:
-        self._say(f"run {count}\n")
+    def run(self, count: int, settle: int = 0) -> list[int]:
+        # In one piece, so that the process goes from one to the other without a pause.
+        self._say(f"settle {settle}\nrun {count}\n" if settle else f"run {count}\n")
         times = [self._expect(Ran).ns for _ in range(count)]
         turn = self._expect(TurnEnd)
         self.preempted, self.resident = turn.preempted, turn.resident

@@ -145,34 +145,54 @@ def _serve_turns(program: LoadedProgram, said: BinaryIO, threads: int) -> int:
         word, _, count = line.strip().partition(" ")
         if word == "quit":
             break
-        if word != "run" or not count.isdigit() or int(count) < 1:
-            raise ProcessError(Exit.USAGE, f"expected `run N` or `quit` on standard input, not {line.strip()!r}")
-        done = _turn(program, said, int(count), done, threads)
+        if word not in ("run", "settle") or not count.isdigit() or int(count) < 1:
+            message = f"expected `settle N`, `run N` or `quit` on standard input, not {line.strip()!r}"
+            raise ProcessError(Exit.USAGE, message)
+        if word == "run":
+            done = _turn(program, said, int(count), done, threads)
+        else:
+            done += len([_timed(program) for _ in range(int(count))])
     return done
 
 
 def _turn(program: LoadedProgram, said: BinaryIO, count: int, first: int, threads: int) -> int:
     """Run `count` times and say each; then how often others took the processor, as the C++ runner counts it."""
-    preempted, total, flushed = 0, 0, time.perf_counter_ns()
+    preempted, total, done = 0, 0, 0
     waited = process_facts.waited_ns() if threads > 1 else -1
-    for index in range(first, first + count):
-        waits, computed = process_facts.voluntary_switches(), time.thread_time_ns()
-        ns = _timed(program)
-        lost = ns - (time.thread_time_ns() - computed)
-        alone = threads > 1 or process_facts.voluntary_switches() == waits
-        preempted += lost > ns / _NOTICEABLE and alone
-        total += ns
-        quiet = time.perf_counter_ns() - flushed < _SILENCE_NS
-        _say(said, Ran(index, ns), flush=not quiet)
-        flushed = flushed if quiet else time.perf_counter_ns()
+    while done < count:
+        times, lost = _block(program, count - done, threads)
+        for index, ns in enumerate(times, first + done):
+            _say(said, Ran(index, ns), flush=False)
+        said.flush()
+        preempted, total, done = preempted + lost, total + sum(times), done + len(times)
     # A thread that waits for the others of its process has lost time to nobody else; and where threads are more than
     # CPUs, nobody can tell.
     none_waited = waited >= 0 and (process_facts.waited_ns() - waited) * _NOTICEABLE < total
     if none_waited or threads > process_facts.allowed_cpus() > 0:
         preempted = 0
     nonfinite = sum(_info(output).nonfinite for output in program.outputs())
-    _say(said, TurnEnd(count, nonfinite, int(preempted), process_facts.memory_now().resident))
+    _say(said, TurnEnd(count, nonfinite, preempted, process_facts.memory_now().resident))
     return first + count
+
+
+def _block(program: LoadedProgram, most: int, threads: int) -> tuple[list[int], int]:
+    """Run until it is time to say something, and return the times and how many of them others made longer.
+
+    Whatever is done between executions makes short ones longer, so it is as little as can be.
+    """
+    times: list[int] = []
+    preempted = 0
+    now, computing = time.perf_counter_ns, time.thread_time_ns
+    end, waits, computed = now() + _SILENCE_NS, process_facts.voluntary_switches(), computing()
+    while len(times) < most and now() < end:
+        ns = _timed(program)
+        times.append(ns)
+        before, computed = computed, computing()
+        if ns - (computed - before) > ns / _NOTICEABLE:
+            switches = process_facts.voluntary_switches()
+            preempted += threads > 1 or switches == waits
+            waits, computed = switches, computing()
+    return times, preempted
 
 
 def _timed(program: LoadedProgram) -> int:

@@ -123,6 +123,15 @@ def test_paced_mode_answers_one_line_a_run(runner: Path, toy: Toy, tmp_path: Pat
     assert len(etdump.nest(etdump.read(dump))) == 5
 
 
+def test_nothing_is_said_of_executions_that_settle(runner: Path, toy: Toy) -> None:
+    done = call(runner, "--model_path", toy("fp16"), "--paced", stdin="settle 4\nrun 2\nquit\n")
+    assert [line["event"] for line in events(done)] == ["features", "ready", "run", "run", "turn", "done"]
+    assert [line["index"] for line in events(done) if line["event"] == "run"] == [4, 5]
+    assert event(done, "done")["runs"] == 6
+    for words in ("settle\n", "settle 0\n", "settle x\n", "rest 4\n"):
+        assert call(runner, "--model_path", toy("fp16"), "--paced", stdin=words).returncode == Exit.USAGE
+
+
 def test_a_timed_run_contains_its_method_execute(runner: Path, toy: Toy, tmp_path: Path) -> None:
     done = call(runner, "--model_path", toy("fp16"), "--num_executions=5", "--etdump_path", tmp_path / "a.etdump")
     dump = etdump.read(tmp_path / "a.etdump")

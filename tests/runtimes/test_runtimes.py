@@ -81,9 +81,10 @@ def test_each_process_keeps_the_protocol(
     assert (session.ready.threads, len(session.ready.warmup_ns)) == (1, 2)
     assert session.ready.first_result_ns > session.ready.before_load_ns > 0 and session.ready.settings
     assert 0 < session.ready.resident_before <= session.ready.resident_warm
-    assert len(session.run(3)) == 3 and len(session.run(1)) == 1
+    # Of executions that settle it nothing is said; they are counted as made.
+    assert len(session.run(3)) == 3 and len(session.run(1, settle=2)) == 1
     done = session.finish()
-    assert done.runs == 4 and done.peak >= done.resident > 0
+    assert done.runs == 6 and done.peak >= done.resident > 0
     assert np.allclose(read_outputs(base, done.outputs)[0], expected, atol=1e-6)
     once = platform.open(request(runtime, model, tmp_path, inputs, once=True, cold=True))
     assert once.finish().runs == 0 and once.life_ns > 0

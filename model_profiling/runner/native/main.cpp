@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #endif
 
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -84,8 +85,16 @@ long serve_turns(Model& model, const Threads& threads) {
   long index = 0;
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "quit") break;
-    if (line.rfind("run ", 0) != 0) throw Failure(Exit::USAGE, "expected `run N` or `quit` on standard input, not '" + line + "'");
-    index = take_turn(model, parse_count("run", line.substr(4), 1), index, threads);
+    const std::string word = line.substr(0, line.find(' '));
+    if (word != "run" && word != "settle") throw Failure(Exit::USAGE, "expected `settle N`, `run N` or `quit` on standard input, not '" + line + "'");
+    const long count = parse_count(word, line.substr(std::min(line.size(), word.size() + 1)), 1);
+    if (word == "run") {
+      index = take_turn(model, count, index, threads);
+    } else {
+      // Nothing is said of these: `run` follows at once, and the processor is never idle in between.
+      for (long i = 0; i < count; ++i) model.run();
+      index += count;
+    }
   }
   return index;
 }

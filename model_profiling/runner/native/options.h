@@ -74,7 +74,8 @@ constexpr const char* kUsage =
     "  --disable_features A[,B]   CPU features to mask, with all features that depend on them\n"
     "  --list_features            print the features of this CPU and exit\n"
     "  --list_operators           print the operators that this runner has and exit\n"
-    "  --paced                    load, warm up, then read `run N` lines from standard input until `quit` or end of file\n"
+    "  --paced                    load, warm up, then read lines from standard input until `quit` or end of file: `run N`,\n"
+    "                             and `settle N` for executions that nothing is said of\n"
     "  --backend_library FILE     the XNNPACK backend to load, if not the one this runner was built against\n";
 
 inline std::vector<std::string> split(const std::string& text, char separator) {
