@@ -6,8 +6,7 @@ from hypothesis import given, settings
 
 from model_profiling.analysis.run.pair_graph import PairGraph, PairNode, pair_graph
 from model_profiling.analysis.run.program_pair import ProgramPair
-from tests.helpers.pair_forge import forged_pair
-from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, network
+from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, network, pair
 
 OPERATORS = st.builds(
     Op,
@@ -35,13 +34,13 @@ def named(found: PairGraph) -> dict[tuple[str, str], PairNode]:
 @settings(deadline=None, max_examples=40)
 @given(PROGRAMS, PROGRAMS)
 def test_every_row_is_in_one_node_and_nodes_add_up_on_both_sides(before: list[Op], after: list[Op]) -> None:
-    pair = forged_pair(before, after)
-    found = merged(pair)
+    both = pair(before, after)
+    found = merged(both)
     assert [node.id for node in found.nodes] == list(range(len(found.nodes)))
     for side, program in (("before", before), ("after", after)):
         own = [node for each in found.nodes if (node := getattr(each, side)) is not None]
         assert sorted(node.id for node in own) == list(range(len(program) + 1))
-        whole = getattr(pair.compared.changes, f"{side}_ms")
+        whole = getattr(both.compared.changes, f"{side}_ms")
         assert sum(getattr(node, f"{side}_ms") for node in found.nodes) == pytest.approx(whole)
         # The edges of each program are all there, between its own nodes.
         graph = getattr(pair, side).graph
@@ -58,10 +57,10 @@ def test_every_row_is_in_one_node_and_nodes_add_up_on_both_sides(before: list[Op
 @settings(deadline=None, max_examples=20)
 @given(PROGRAMS)
 def test_a_program_with_itself_is_its_own_graph(program: list[Op]) -> None:
-    pair = forged_pair(program, program)
-    found = merged(pair)
+    both = pair(program, program)
+    found = merged(both)
     assert all(node.side == "both" and not node.aspects for node in found.nodes)
-    assert all(edge.side == "both" for edge in found.edges) and len(found.edges) == len(pair.after.graph.edges)
+    assert all(edge.side == "both" for edge in found.edges) and len(found.edges) == len(both.after.graph.edges)
     assert [node.after.id for node in found.nodes if node.after] == list(range(len(program) + 1))
 
 
@@ -69,8 +68,7 @@ def test_a_program_with_itself_is_its_own_graph(program: list[Op]) -> None:
 def test_of_a_program_against_itself_no_node_claims_a_difference(linked: bool) -> None:
     program = network(10) if linked else [op._replace(code="") for op in network(10)]
     claims = sum(
-        any(node.changed for node in merged(forged_pair(program, program, seed, noise=0.02)).nodes)
-        for seed in range(100)
+        any(node.changed for node in merged(pair(program, program, seed=seed, noise=0.02)).nodes) for seed in range(100)
     )
     assert claims <= 5
 
@@ -81,7 +79,7 @@ def test_what_one_program_has_stands_where_it_ran_and_in_its_module() -> None:
     after[4] = before[4]._replace(name="linear.out", where="portable", ns=400_000)
     after[1:2] = [before[1], before[1]._replace(name="Convert (NC, F32, QS8)", ns=20_000)]
     del after[0]
-    found = merged(forged_pair(before, after))
+    found = merged(pair(before, after))
     gone, came = found.nodes[0], named(found)["blocks.0.linear", "Convert"]
     assert (gone.side, gone.module, gone.after_ms) == ("before", "blocks.0.conv", 0.0) and gone.told
     assert came.side == "after" and came.told and came.id == 2
@@ -95,7 +93,7 @@ def test_what_one_program_has_stands_where_it_ran_and_in_its_module() -> None:
 def test_modules_that_are_inside_another_now_hold_what_went() -> None:
     before = network(3)
     after = [op._replace(module=f"net.{op.module}") for op in before[:7]]
-    found = merged(forged_pair(before, after))
+    found = merged(pair(before, after))
     assert {(node.module, node.side) for node in found.nodes if node.side != "both"} == {
         ("net.blocks.2.linear", "before"),
         ("net.blocks.2", "before"),

@@ -69,21 +69,30 @@ def side(program: Sequence[Op], generator: np.random.Generator, noise: float = 0
     return profile, break_down(profile, sources, works)
 
 
-def pair(before: Sequence[Op], after: Sequence[Op], names: tuple[str, str] = ("A", "B"), seed: int = 0) -> ProgramPair:
+def pair(
+    before: Sequence[Op],
+    after: Sequence[Op],
+    names: tuple[str, str] = ("A", "B"),
+    seed: int = 0,
+    noise: float = 0.01,
+    launches: int = LAUNCHES,
+) -> ProgramPair:
     """Return two programs as `compare` finds them when it measured both in turns."""
     generator = np.random.default_rng(seed)
-    sides = [side(before, generator), side(after, generator)]
-    turns = [
-        [Turn(n, float(n), [int(ns) for ns in own.execute.reshape(LAUNCHES, -1)[n]], launch=n) for n in range(LAUNCHES)]
-        for own, _ in sides
-    ]
+    sides = [side(before, generator, noise, launches), side(after, generator, noise, launches)]
     compared = PairComparison(
-        compare((names[0], turns[0]), (names[1], turns[1]), True),
+        compare((names[0], _turns(sides[0])), (names[1], _turns(sides[1])), True),
         compare_profiles((names[0], *sides[0]), (names[1], *sides[1]), True),
         changes=program_changes(names, sides[0], sides[1], True),
     )
     made = [ProgramSide(name, *own, None) for name, own in zip(names, sides, strict=True)]
     return ProgramPair(compared, made[0], made[1])
+
+
+def _turns(measured: Side) -> list[Turn]:
+    profile = measured[0]
+    launches = profile.execute.reshape(len(profile.launches), -1).astype(int).tolist()
+    return [Turn(launch, float(launch), ns, launch=launch) for launch, ns in enumerate(launches)]
 
 
 def changes(before: Sequence[Op], after: Sequence[Op], seed: int = 0, noise: float = 0.01) -> ProgramChanges:

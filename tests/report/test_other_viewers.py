@@ -33,8 +33,7 @@ from model_profiling.report.files.pair_explorer import pair_explorer_files
 from sme2_kit import Run
 from tests.conftest import kit, needs, needs_hardware
 from tests.helpers.chromium import BINARY, Tab, chromium
-from tests.helpers.pair_forge import forged_pair
-from tests.helpers.program_forge import network
+from tests.helpers.program_forge import network, pair
 
 pytestmark = pytest.mark.wide
 # Model Explorer draws with WebGL, which a browser without a graphics card does in software.
@@ -60,7 +59,7 @@ def own_run(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def _pair() -> ProgramPair:
     before = network(3)
-    return forged_pair(before, [before[0]._replace(ns=400_000), *before[1:8]])
+    return pair(before, [before[0]._replace(ns=400_000), *before[1:8]])
 
 
 def needs_arms_adapter() -> None:

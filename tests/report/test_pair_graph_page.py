@@ -12,8 +12,7 @@ from model_profiling.report.files.pair_explorer import pair_explorer_files
 from sme2_kit import Run
 from tests.conftest import kit, needs
 from tests.helpers.chromium import BINARY, Tab, chromium
-from tests.helpers.pair_forge import forged_pair
-from tests.helpers.program_forge import TRANSPOSE, Op, network
+from tests.helpers.program_forge import TRANSPOSE, Op, network, pair
 from tests.report.test_graph_page import boxes, choose, click, shown
 
 FILLS = "[...document.querySelectorAll('.box')].map((box) => box.firstChild.getAttribute('fill')).filter(Boolean)"
@@ -37,7 +36,7 @@ def edited() -> list[Op]:
 
 def opened(tab: Tab, before: list[Op], after: list[Op], folder: Path) -> Tab:
     page = folder / "pair.html"
-    page.write_text(html.pair_graph([forged_pair(before, after)]))
+    page.write_text(html.pair_graph([pair(before, after)]))
     tab.requests.clear()
     tab.errors.clear()
     tab.open(page, 1280, 900)
@@ -124,9 +123,9 @@ def test_a_program_against_itself_has_no_colour_and_nothing_changed(tab: Tab, tm
 
 
 def test_too_few_launches_claim_nothing_and_say_so(tab: Tab, tmp_path: Path) -> None:
-    pair = forged_pair(network(2), edited()[:6], launches=2)
+    both = pair(network(2), edited()[:6], launches=2)
     page = tmp_path / "few.html"
-    page.write_text(html.pair_graph([pair]))
+    page.write_text(html.pair_graph([both]))
     tab.open(page, 1280, 900)
     assert tab.value(FILLS) == []
     assert "too few launches" in tab.value("document.querySelector('.graph-notes').textContent")
@@ -162,15 +161,15 @@ def test_five_thousand_operators_begin_folded_on_what_changed(tab: Tab, tmp_path
 
 
 def test_model_explorer_gets_both_graphs_with_one_id_for_what_is_one(tmp_path: Path) -> None:
-    pair = forged_pair(network(4), edited())
-    written = {path.name: msgspec.json.decode(path.read_bytes()) for path in pair_explorer_files([pair], tmp_path)}
+    both = pair(network(4), edited())
+    written = {path.name: msgspec.json.decode(path.read_bytes()) for path in pair_explorer_files([both], tmp_path)}
     before, after = written["pair_graph.json"]["graphs"]
     ids = [{node["id"]: node for node in graph["nodes"]} for graph in (before, after)]
     for graph, nodes in zip((before, after), ids, strict=True):
         assert all(edge["sourceNodeId"] in nodes for node in graph["nodes"] for edge in node["incomingEdges"])
         times = written["pair_time_overlay.json"][graph["id"]]["results"]
         assert set(times) == set(nodes)
-    changes = pair.compared.changes
+    changes = both.compared.changes
     assert changes is not None
     sums = [sum(v["value"] for v in written["pair_time_overlay.json"][name]["results"].values()) for name in ("A", "B")]
     assert sums == pytest.approx([changes.before_ms, changes.after_ms])
@@ -179,7 +178,7 @@ def test_model_explorer_gets_both_graphs_with_one_id_for_what_is_one(tmp_path: P
     whole = sum({**told[0], **told[1]}[id_]["value"] for id_ in {**told[0], **told[1]})
     assert whole == pytest.approx(sum(part.difference_ms for part in changes.told), abs=1e-4)
     # Noise has no overlay.
-    same = pair_explorer_files([forged_pair(network(4), network(4))], tmp_path / "same")
+    same = pair_explorer_files([pair(network(4), network(4))], tmp_path / "same")
     assert sorted(path.name for path in same) == ["pair_graph.json", "pair_time_overlay.json"]
 
 
