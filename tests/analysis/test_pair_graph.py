@@ -43,7 +43,7 @@ def test_every_row_is_in_one_node_and_nodes_add_up_on_both_sides(before: list[Op
         whole = getattr(both.compared.changes, f"{side}_ms")
         assert sum(getattr(node, f"{side}_ms") for node in found.nodes) == pytest.approx(whole)
         # The edges of each program are all there, between its own nodes.
-        graph = getattr(pair, side).graph
+        graph = getattr(both, side).graph
         ids = {node.id: getattr(node, side).id for node in found.nodes if getattr(node, side) is not None}
         edges = {(ids[e.source], ids[e.target]) for e in found.edges if e.side in ("both", side)}
         assert edges == {(edge.source, edge.target) for edge in graph.edges}
