@@ -17,14 +17,14 @@ import msgspec
 
 import sme2_kit
 from benchmarks.validate_forecast import replace_part
-from model_profiling.analysis.compare.program_changes import PartChange
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
+from model_profiling.analysis.compare.slower_lines import LEAST_RATIO, LEAST_SHARE
 from model_profiling.base import files
 from model_profiling.base.errors import InterruptionError, KitError
 from model_profiling.base.printing import tell
 from model_profiling.base.units import shown_mib, shown_ms
 from model_profiling.platforms.environment import describe_host
-from model_profiling.report import change_words, numbers
+from model_profiling.report import numbers, runtime_words
 
 PAGE = Path(__file__).parents[1] / "docs" / "runtimes.md"
 PART = "measured"
@@ -39,7 +39,8 @@ MODELS = (
     "mobilenet_v3_small",
     "deit_tiny",
 )
-_MOST_LINES = 3
+
+_WHICH = f"At least {LEAST_RATIO} times as long, whatever noise and profilers may explain, and {LEAST_SHARE:.0%} of the time or more:"
 
 
 class RuntimesResult(msgspec.Struct, frozen=True):
@@ -102,8 +103,8 @@ def page(results: list[RuntimesResult]) -> str:
         ("To be read with it:", [*_remarks(found)]),
     ):
         lines += ["", title, "", *several] if several else []
-    lines += ["", "### Lines where ExecuTorch takes longer", ""]
-    return "\n".join([*lines, *(_slower(found) or ["None can be told from noise."])])
+    lines += ["", "### Lines where ExecuTorch takes longer", "", _WHICH, ""]
+    return "\n".join([*lines, *(_slower(found) or ["None."])])
 
 
 def _runtimes(found: Iterable[RuntimeComparison]) -> list[str]:
@@ -185,25 +186,8 @@ def _remarks(found: list[RuntimeComparison]) -> Iterator[str]:
 
 
 def _slower(found: list[RuntimeComparison]) -> list[str]:
-    """Return the largest differences of each model that can be told from noise, and what both runtimes did there."""
-    lines = []
-    for each in found:
-        for row in each.rows:
-            changes = row.changes
-            parts = [part for part in changes.told if part.difference_ms < 0] if changes is not None else []
-            for part in parts[:_MOST_LINES]:
-                assert changes is not None
-                did = change_words.in_both(part, (changes.before, changes.after))
-                lines.append(
-                    f"| {_name(each.model)}, {each.dtype} | {_place(part)} | {numbers.ms(part.before_ms)} | "
-                    f"{numbers.ms(part.after_ms)} | {change_words.difference_text(part)} | {did} |"
-                )
-    head = "| model | line | ExecuTorch | ONNX Runtime | difference | what they do there |"
-    return [head, "|---|---|---:|---:|---:|---|", *lines] if lines else []
-
-
-def _place(part: PartChange) -> str:
-    return change_words.part_name(part).replace("|", "\\|")
+    """Return the sentences of the kit's own reports."""
+    return [f"- {_name(each.model)}, {each.dtype}: {said}" for each in found for said in runtime_words.findings(each)]
 
 
 def _by_runtime(found: RuntimeComparison | None) -> dict[str, RuntimeRow]:

@@ -40,8 +40,9 @@ def measured(found: RuntimeComparison) -> list[RuntimeRow]:
 
 
 def subject(found: RuntimeComparison) -> str:
-    """Return `toy_cnn, fp32, 1 thread`."""
-    return f"{found.model}, {found.dtype}, {counted(found.threads, 'thread')}"
+    """Return `toy_cnn, fp32, 1 thread`; of a file of another tool nobody says the dtype."""
+    dtype = [found.dtype] if found.dtype != UNKNOWN else []
+    return ", ".join([found.model, *dtype, counted(found.threads, "thread")])
 
 
 def order(found: RuntimeComparison) -> str:

@@ -255,7 +255,7 @@ def test_files_of_the_users_are_taken_as_they_are(tmp_path: Path) -> None:
     assert rows["wrong.onnx"]["latency"] and not rows["wrong.onnx"]["ranked"]
     assert "cannot load bad.onnx" in rows["bad.onnx"]["reason"]
     shown = kit("compare", first, "--runs", 6, "--launches", 2).stdout
-    assert "ONNX Runtime" in shown and "the reference" in shown
+    assert "ONNX Runtime" in shown and "the reference" in shown and "a.onnx, 1 thread;" in shown
 
 
 def test_what_does_not_go_together_is_refused(pte: Path, tmp_path: Path) -> None:
