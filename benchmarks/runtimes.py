@@ -40,7 +40,10 @@ MODELS = (
     "deit_tiny",
 )
 
-_WHICH = f"At least {LEAST_RATIO} times as long, whatever noise and profilers may explain, and {LEAST_SHARE:.0%} of the time or more:"
+_WHICH = (
+    f"At least {LEAST_RATIO} times as long, whatever noise and profilers may explain, and "
+    f"{100 * LEAST_SHARE:.0f} % of the time or more:"
+)
 
 
 class RuntimesResult(msgspec.Struct, frozen=True):
