@@ -46,5 +46,5 @@ def _profiled(outcome: ExperimentOutcome, label: str) -> tuple[Profile, Breakdow
         return measured_side(outcome, label).profiled()
     profiles = [profile_file(outcome, number) for number in range(len(outcome.dumps))]
     optimized = optimized_file(outcome.dumps[0])
-    warmup = len(outcome.ready.warmup_ns) if outcome.ready is not None else 1
-    return onnx_side(outcome.program.pte, profiles, optimized if files.is_file(optimized) else None, warmup)
+    made = optimized if files.is_file(optimized) else None
+    return onnx_side(outcome.program.pte, profiles, made, outcome.traced_warmup)

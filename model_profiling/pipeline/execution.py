@@ -142,7 +142,7 @@ class GroupRun:
             model=program.pte,
             inputs=() if reading is not None else program.inputs,
             threads=experiment.num_threads,
-            warmup=experiment.warmup,
+            warmup=self.account.warmup(lane),
             disable_features=tuple(experiment.disable_features),
             log=outcome.file(".log"),
             etdump=outcome.dump(launch) if lane.kind in (LaneKind.TRACED, LaneKind.LAUNCHED) else None,
@@ -165,6 +165,8 @@ class GroupRun:
             return
         session = self._platform.open(request)
         self._sessions[lane.label] = session
+        if lane.kind is LaneKind.TRACED:
+            outcome.traced_warmup = len(session.ready.warmup_ns)
         self.account.launch_s.setdefault(lane.label, time.monotonic() - began)
         if outcome.ready is None:
             self.account.note(ExperimentStart(experiment.name, session.features, session.ready))

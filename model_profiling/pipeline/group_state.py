@@ -58,6 +58,8 @@ class ExperimentOutcome:
     ready: Ready | None = None
     done: Done | None = None
     failure: KitError | None = None
+    # The executions before those in a profile, which another runtime's holds, too.
+    traced_warmup: int = 0
     # The ETDumps of its launches, in order.
     dumps: list[Path] = field(default_factory=list)
     # Extra launches that measure start-up, and processes of timed executions.
@@ -176,12 +178,19 @@ class GroupState:
 
     def settles(self, lane: Lane) -> int:
         """Return how many executions come before each turn of a lane and do not count."""
+        return max(self.settle_runs or 0, self._settling(lane)) if lane.kind is LaneKind.TIMED else 0
+
+    def warmup(self, lane: Lane) -> int:
+        """Return how many executions a process begins with: one that is traced has a single turn, and settles here."""
+        own = lane.experiment.warmup
+        return max(own, self._settling(lane)) if lane.kind is LaneKind.TRACED else own
+
+    def _settling(self, lane: Lane) -> int:
         ready = self.outcomes[lane.experiment.name].ready
-        if lane.kind is not LaneKind.TIMED or ready is None:
-            return 0
         beside = any(outcome.runner.kind == "runtime" for outcome in self.outcomes.values())
-        again = _SETTLE_NS // max(1, min(ready.warmup_ns)) if beside and ready.warmup_ns else 0
-        return max(self.settle_runs or 0, min(again, _MOST_SETTLING))
+        if not beside or ready is None or not ready.warmup_ns:
+            return 0
+        return min(_SETTLE_NS // max(1, min(ready.warmup_ns)), _MOST_SETTLING)
 
     def cost(self) -> Cost:
         """Return what the first round took: lanes of every round, and lanes of a few."""
