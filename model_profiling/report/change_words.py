@@ -79,8 +79,10 @@ def what_changed(part: PartChange) -> str:
 def in_both(part: PartChange, sides: tuple[str, str]) -> str:
     """Return what two runtimes did for a part: `Transpose, mean.out in ExecuTorch, ReduceMean in ONNX Runtime`."""
     found = next((aspect for aspect in part.aspects if aspect.what == "operators"), None)
-    did = (found.before, found.after) if found is not None else (", ".join(part.operators),) * 2
-    said = [f"{operators} in {side}" for operators, side in zip(did, sides, strict=True) if operators]
+    if found is None:
+        # A part has the names that one of the two gives its operators.
+        return "the same kinds of operators in both"
+    said = [f"{did} in {side}" for did, side in zip((found.before, found.after), sides, strict=True) if did]
     alone = "" if len(said) == 2 else "only " if part.matched.startswith("only") else "besides what both have, "
     return f"{alone}{', '.join(said)}"
 

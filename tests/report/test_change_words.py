@@ -20,6 +20,13 @@ def test_the_rows_add_up_to_the_whole(most: int) -> None:
     assert sum(row.before_ms for row in rows) == pytest.approx(whole.before_ms)
 
 
+def test_an_operator_is_never_said_under_the_name_that_the_other_runtime_gives_it() -> None:
+    before, sides = network(1), ("ExecuTorch", "ONNX Runtime")
+    named = changes(before, [op._replace(name=f"{op.name} node_7") for op in before])
+    said = {change_words.in_both(part, sides) for part in named.parts}
+    assert said == {"the same kinds of operators in both"}
+
+
 def test_of_the_same_program_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     show_changes(changes(network(3), network(3)))
     said = capsys.readouterr().out
