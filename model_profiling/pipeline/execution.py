@@ -191,7 +191,9 @@ class GroupRun:
             return
         at_s = self._elapsed()
         session, began = self._sessions[lane.label], time.monotonic()
-        times = session.run(count, self.account.settles(lane))
+        # An execution that others interrupt at the beginning of a turn counts as interrupted, and not as time.
+        first = self.account.uncounted(lane)
+        times = session.run(first + count, self.account.settles(lane))[first:]
         if lane.kind is LaneKind.LAUNCHED:
             # Such a runner is started by its turn: all that was not execution.
             self.account.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))

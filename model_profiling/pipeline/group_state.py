@@ -176,9 +176,13 @@ class GroupState:
         mine = [each for each in self.lanes if each.experiment is lane.experiment and each.kind is not LaneKind.STARTUP]
         return lane is mine[-1]
 
+    def uncounted(self, lane: Lane) -> int:
+        """Return how many executions each turn of a lane begins with that do not count."""
+        return (self.settle_runs or 0) if lane.kind is LaneKind.TIMED else 0
+
     def settles(self, lane: Lane) -> int:
-        """Return how many executions come before each turn of a lane and do not count."""
-        return max(self.settle_runs or 0, self._settling(lane)) if lane.kind is LaneKind.TIMED else 0
+        """Return how many executions come before each turn of a lane, of which nothing is said."""
+        return self._settling(lane) if lane.kind is LaneKind.TIMED else 0
 
     def warmup(self, lane: Lane) -> int:
         """Return how many executions a process begins with: one that is traced has a single turn, and settles here."""
@@ -206,7 +210,7 @@ class GroupState:
                 continue
             one = min(ns for turn in turns for ns in turn.ns) / 1e9
             launch = self.launch_s.get(lane.label, lane.experiment.warmup * one)
-            settle = self.settles(lane) / TURN
+            settle = (self.uncounted(lane) + self.settles(lane)) / TURN
             both = sums[LaneKind.TRACED if lane.kind is LaneKind.TRACED else LaneKind.TIMED]
             both[0], both[1] = both[0] + launch, both[1] + one * (1 + settle)
         (launch_s, run_s), (traced_launch_s, traced_run_s) = sums[LaneKind.TIMED], sums[LaneKind.TRACED]

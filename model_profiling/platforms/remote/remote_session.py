@@ -103,10 +103,9 @@ class RemoteSession(ProcessSession):
     def run(self, count: int, settle: int = 0) -> list[int]:
         self._heat.before_turn()
         start = time.monotonic()
-        # The executions that settle it are said, too: what they take is not the way to the device.
-        times = super().run(settle + count)
+        times = super().run(count, settle)
         self._transport.note(time.monotonic() - start, times)
-        return times[settle:]
+        return times
 
     def finish(self) -> Done:
         # The process is closed before its files are here; only then may the folder go.
