@@ -24,12 +24,13 @@ PARALLEL = -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder 
 # The files that have such tests: to collect all takes ten seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 
-.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-models lint format bench durations size fuzz schema vendor known-good docs test-docs gallery clean
+.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-measurements test-models lint format bench durations size fuzz schema vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
 	@echo "make check   format, lint, types and the fast tests, in under a minute"
-	@echo "make test    run the tests: in parallel, those that judge a measurement last"
+	@echo "make test    run the tests, in parallel; none of them judges a measured time"
+	@echo "make test-measurements   what judges measured times: one test at a time, minutes"
 	@echo "make test-wide     what make test leaves to CI: other programs and platforms, the wheel, every documented command"
 	@echo "make test-models   export and run every model of the zoo in every dtype it lists"
 	@echo "make setup   create $(VENV) with everything exporting and running need"
@@ -70,6 +71,7 @@ setup: $(VENV)/.setup
 demo: $(VENV)/.setup
 	$(BIN)/sme2-kit profile --demo
 
+MEASUREMENTS := tests/measurements
 # `make test test-wide` is one session: what tests share is made once.
 BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
 
@@ -77,22 +79,19 @@ BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
 AGAIN ?= yes
 LEFT := $(if $(filter no,$(AGAIN)), and not again)
 
-# What failed beside the others is tried once more alone, so that a moment of a shared machine stops nobody; a test that
-# passes only then is named, and wants mending.
-ALONE = || { [ $$? -eq 1 ] && echo "once more, alone:" && \
-	$(BIN)/python -m pytest --last-failed --last-failed-no-failures=none --maxfail=1 --warm=none -rA --show-capture=no; }
-
-# Tests that judge a measurement come last and have the machine to themselves; all others share its processors.
+# Nothing in it depends on how long anything takes, on the CPU, or on what else the machine does.
 test: $(VENV)/.setup-$(if $(BOTH),wide,dev)
-	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)$(LEFT)" $(PARALLEL) --warm=all $(ALONE)
-	$(BIN)/python -m pytest -m "measures$(if $(BOTH),, and not wide)" --warm=none $(call MARKED,measures) $(ALONE)
+	$(BIN)/python -m pytest -m "not models and not measures$(if $(BOTH),, and not wide)$(LEFT)" $(PARALLEL) --warm=all
 
 # What holds the kit's surroundings rather than the kit, and takes as long as all the rest.
 test-wide: $(VENV)/.setup-wide
 ifndef BOTH
-	$(BIN)/python -m pytest -m "wide and not measures$(LEFT)" $(PARALLEL) --warm=all $(call MARKED,wide) $(ALONE)
-	$(BIN)/python -m pytest -m "wide and measures" --warm=none $(call MARKED,measures) $(ALONE)
+	$(BIN)/python -m pytest -m "wide and not measures$(LEFT)" $(PARALLEL) --warm=all $(call MARKED,wide)
 endif
+
+# What judges measured times: each test repeats its measurement until it can tell, and has the machine to itself.
+test-measurements: $(VENV)/.setup-wide
+	$(BIN)/python -m pytest -m "measures" -rA --show-capture=no --warm=none $(MEASUREMENTS)
 
 # What to run before every commit: of the files marked `fast`, the tests that neither build nor measure.
 check: lint

@@ -5,11 +5,13 @@ that a busy machine changes the numbers little and the exponents less.
 """
 
 import math
+import os
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 
@@ -20,6 +22,8 @@ from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.validation import problems
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare, summarise
+from model_profiling.fleet.history.run_history import RunHistory
+from model_profiling.formats import etdump, etrecord
 from model_profiling.report import combined, markdown
 from model_profiling.report.content import report as report_content
 from model_profiling.report.files.report_files import write_report
@@ -31,6 +35,9 @@ from tests.helpers.history_forge import Forge
 from tests.helpers.program_forge import CONV, FC, Op, network, side
 from tests.helpers.run_forge import forge_run
 from tests.helpers.sketching import Sketcher
+from tests.readers.test_etdump_fuzz import vtable_for_every_event
+from tests.readers.test_etrecord import TRACE, edge, node
+from tests.readers.test_etrecord import forge as forge_etrecord
 
 KNOWN_GOOD = Path(__file__).parents[1] / "tests" / "data" / "known_good_run"
 Work = Callable[[], object]
@@ -152,6 +159,31 @@ def _launches(size: int, folder: Path) -> Work:
     return lambda: (summarise(sides[0]), compare(("A", sides[0]), ("B", sides[1]), paired=True))
 
 
+def _nodes(size: int, folder: Path) -> Work:
+    """Measure reading an ETRecord in which every node has a line of its own, and one delegate has all of them."""
+    nodes = [node(handle, trace=TRACE.replace("29", str(handle))) for handle in range(1, size)]
+    handles = {"forward": {"0": list(range(1, size)), **{str(index): index for index in range(1, size)}}}
+    path = forge_etrecord(folder / "r.etrecord", edge=edge(*nodes), debug_handle_map=handles)
+    return lambda: etrecord.read(path)
+
+
+def _history(size: int, folder: Path) -> Work:
+    forge = Forge(KNOWN_GOOD)
+    for model in range(20):
+        forge.series(folder / "runs" / f"out_{model}", [1.0] * (size // 20), model=f"model{model}")
+
+    def work() -> object:
+        with tempfile.TemporaryDirectory() as cache, patch.dict(os.environ, {"SME2_KIT_CACHE": cache}):
+            return RunHistory([folder / "runs"])
+
+    return work
+
+
+def _vtables(size: int, folder: Path) -> Work:
+    data = vtable_for_every_event(size)
+    return lambda: etdump.parse(data, folder)
+
+
 STUDIES = (
     GrowthStudy("executions", 500, _executions),
     GrowthStudy("operators", 2000, _operators),
@@ -165,6 +197,9 @@ STUDIES = (
     GrowthStudy("runs of a combined report", 50, _combined),
     GrowthStudy("runs of a directory", 50, _listed),
     GrowthStudy("launches", 200, _launches),
+    GrowthStudy("nodes of an ETRecord", 4000, _nodes),
+    GrowthStudy("vtables of an ETDump", 2000, _vtables),
+    GrowthStudy("runs of a history", 200, _history),
 )
 
 

@@ -10,14 +10,14 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 
-from tests.helpers import durations, warm, warm_drawing
+from tests.helpers import distorted_clock, durations, warm, warm_drawing
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
@@ -164,6 +164,8 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     # Workers measure side by side, and nobody else on this machine waits for them.
     os.environ["SME2_KIT_LOCKS"] = str(base / "locks")
     _session_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)
+    # What the runner measures in a test means nothing: no assertion can depend on it (tests/measurements apart).
+    os.environ.update(distorted_clock.environment(shared_home(), "c++"))
     if _warm == ["all"] and warm.available():
         warm_drawing.draw_at(warm.drawing_address(shared_home()))
 
@@ -171,6 +173,17 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
 def shared_home() -> Path:
     """A directory that all workers of a session have in common."""
     return _session_home[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def fresh_caches() -> Iterator[None]:
+    """Nothing that a file of tests had the kit remember is there in the next one."""
+    yield
+    for name, module in list(sys.modules.items()):
+        if name.split(".")[0] in ("model_profiling", "sme2_kit"):
+            for value in list(vars(module).values()):
+                if hasattr(value, "cache_clear") and value.__module__ == name:
+                    value.cache_clear()
 
 
 @pytest.fixture(scope="session")

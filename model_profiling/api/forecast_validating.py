@@ -203,7 +203,9 @@ def _with_kernels(
         raise
     except KitError as error:
         return msgspec.structs.replace(held, not_traced=_shareable(error.message, home, platform))
-    return msgspec.structs.replace(held, traced=traced_operators(traced), differences=table_differences(traced))
+    if not (operators := traced_operators(traced)):
+        return msgspec.structs.replace(held, not_traced="the kernel table has no CPU with the features of this one")
+    return msgspec.structs.replace(held, traced=operators, differences=table_differences(traced))
 
 
 def _with_gain(held: HeldModel, run: Run, home: Path, platform: Platform) -> HeldModel:

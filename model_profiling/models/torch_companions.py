@@ -4,7 +4,6 @@ Their native libraries fit one release of torch. Another one ends the process wi
 """
 
 import contextlib
-import functools
 import importlib.machinery
 import importlib.metadata
 import re
@@ -51,10 +50,10 @@ class _Finder:
         return spec
 
 
-@functools.cache
 def watch_imports() -> None:
     """Have torchvision and torchaudio checked from now on, whoever imports them."""
-    sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
 
 
 def refuse_unfit(name: str) -> None:

@@ -11,7 +11,6 @@ from model_profiling.upstream.example_models import ZOO_PACKAGE as PACKAGE
 from model_profiling.upstream.example_models import zoo_table
 
 
-@functools.cache
 def zoo_models() -> dict[str, str]:
     """Map each of ExecuTorch's model names to `package.module:Class`; empty where executorch is not installed."""
     return {name: f"{PACKAGE}.{module}:{cls}" for name, (module, cls) in sorted(zoo_table().items())}

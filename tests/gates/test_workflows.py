@@ -101,8 +101,11 @@ def test_ci_runs_every_kind_of_test() -> None:
     """What `make test` leaves out by its mark is run by another target, once; CI leaves out only what repeats."""
     ci = (ROOT / ".ci" / "run").read_text()
     assert "make lint\n" in ci and "make test test-wide AGAIN=no\n" in ci and "make test-models " in ci
+    assert "make test-measurements\n" in ci
     assert _selected("test-models") == ["models"]
-    for sessions in (_selected("test", "test-wide"), [*_selected("test"), *_selected("test-wide")]):
+    measured = _selected("test-measurements")
+    for tests in (_selected("test", "test-wide"), [*_selected("test"), *_selected("test-wide")]):
+        sessions = [*tests, *measured]
         for wide, measures in itertools.product((False, True), repeat=2):
             marks = {"wide": wide, "measures": measures, "models": False}
             assert sum(eval(session, {}, marks) for session in sessions) == 1, (marks, sessions)
@@ -111,6 +114,12 @@ def test_ci_runs_every_kind_of_test() -> None:
         assert any(eval(session, {}, marks) for session in _selected("test", "test-wide", "AGAIN=no")) is not again
     large = {"wide": False, "measures": False, "models": True}
     assert not any(eval(session, {}, large) for session in _selected("test"))
+
+
+def test_no_test_has_a_second_chance() -> None:
+    """What fails beside others and passes alone is a bug, and is not to be hidden."""
+    for path in ("Makefile", ".ci/run", "pyproject.toml", ".github/workflows/tests.yml"):
+        assert not re.search(r"last-failed|--lf\b|reruns?\b|flaky", (ROOT / path).read_text()), path
 
 
 def test_a_check_before_a_commit_takes_what_is_marked_fast() -> None:

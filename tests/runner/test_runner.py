@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from model_profiling.analysis.timing.categories import load_table
-from model_profiling.analysis.timing.profile import profiles
 from model_profiling.formats import etdump
 from model_profiling.runner import features
 from model_profiling.runner.protocol import Exit
@@ -78,15 +76,6 @@ def test_masking_changes_the_kernels_that_run(runner: Path, toy: Toy, tmp_path: 
         call(runner, "--model_path", toy("fp16"), "--etdump_path", tmp_path / "a.etdump", f"--disable_features={mask}")
         names.append(set(etdump.read(tmp_path / "a.etdump").strings))
     assert names[0] != names[1]
-
-
-def test_disabling_what_the_cpu_has_not_is_fine_and_said(runner: Path, toy: Toy) -> None:
-    present = set(event(call(runner, "--list_features"), "features")["present"])
-    absent = next(f.name for f in features.TABLES[features.architecture(platform.machine())] if f.name not in present)
-    done = call(runner, "--model_path", toy("fp32"), f"--disable_features={absent}")
-    assert done.returncode == 0
-    assert event(done, "features")["absent"] == [absent]
-    assert f"does not have '{absent}'" in done.stderr
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -275,25 +264,3 @@ def test_only_a_single_thread_has_a_clock_that_stops(runner: Path, toy: Toy) -> 
         for threads in (1, 2)
     ]
     assert [ready["stops_clock"] for ready in said] == [int(sys.platform == "linux"), 0]
-
-
-@pytest.mark.measures
-@pytest.mark.skipif(sys.platform != "linux", reason="the clock stops on Linux only")
-def test_operators_do_not_take_longer_because_others_compute(runner: Path, toy: Toy, tmp_path: Path) -> None:
-    """Beside busy loops executions are interrupted, and operators take no longer: single ones and all together."""
-    means: list[dict[str, float]] = []
-    for loops in (0, os.cpu_count() or 1):
-        others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(loops)]
-        try:
-            flags = ("--num_executions=60", "--warmup=5", "--cpu_threads=1", "--etdump_path", tmp_path / "a.etdump")
-            done = call(runner, "--model_path", toy("fp32"), *flags)
-        finally:
-            for other in others:
-                other.kill()
-                other.wait()
-        assert done.returncode == 0, done.stderr
-        (profile,) = profiles(etdump.read(tmp_path / "a.etdump"), load_table())
-        totals = profile.times.mean(axis=1)
-        means.append({"whole": float(totals.sum()), "largest": float(totals.max())})
-    for part in ("whole", "largest"):
-        assert means[1][part] < 1.2 * means[0][part]

@@ -320,15 +320,3 @@ def test_a_run_keeps_the_runtimes_that_were_measured_beside_it(pte: Path, tmp_pa
     assert alone.returncode == 0 and "reused existing results of other runtimes" in alone.stderr, alone.stderr
     refused = kit("profile", pte, "--runtimes", "eager", "--platform", "emulator", *counts)
     assert refused.returncode == 2 and "on this machine only" in refused.stderr
-
-
-@pytest.mark.measures
-def test_two_processes_of_one_runtime_make_no_claim(pte: Path) -> None:
-    needs_packages("onnx", "onnxscript", "onnxruntime")
-    for _ in range(3):
-        found = api.compare_runtimes(pte, runtimes=["onnxruntime", "onnxruntime"], runs=36, launches=12)
-        compared = by_name(found)["onnxruntime_2"].comparison
-        assert compared is not None
-        if compared.verdict == "no difference seen" or not compared.reliable:
-            return
-    raise AssertionError(compared)

@@ -117,7 +117,6 @@ int run(Options options, int64_t born_ns) {
   if (options.paced) end_with_parent();
   const FeatureReport features = mask_features(options.disable_features);
   features.print();
-  for (const auto& name : features.absent) std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());
   if (options.list_features) return 0;
   if (options.model_path.empty() && !options.list_operators) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
   if (!options.fill.empty() && options.tokens.empty()) throw Failure(Exit::USAGE, "--fill needs --tokens; see --help");

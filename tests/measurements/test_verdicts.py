@@ -1,0 +1,199 @@
+"""Verdicts of real measurements: what is faster is called faster, what is equal is not, and other work is noticed."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.slowdown import compare_in_turns
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.profile import profiles
+from model_profiling.formats import etdump
+from model_profiling.store.run_directory import RunDirectory
+from tests.conftest import ROOT, kept, kit, needs_hardware, tune_home
+from tests.helpers.repeated_verdict import Sighting, judge
+from tests.pipeline.test_pipeline import accelerator_for, write_config
+
+Toy = Callable[[str], Path]
+
+
+def budget(attempt: int) -> str:
+    """Seconds, more with each attempt: other work may hide a difference for a while."""
+    return str(min(30, 3 + 2 * attempt))
+
+
+def sighting(comparison: dict[str, Any], expected: str) -> Sighting:
+    """Compare a verdict with the true one; seeing no difference is no answer, unless that is the truth."""
+    shown = {key: comparison[key] for key in ("verdict", "ratio", "low", "high", "contended")}
+    silent = comparison["verdict"] == "no difference seen"
+    return (None if silent and expected != "no difference seen" else comparison["verdict"] == expected), shown
+
+
+# A fraction of toy_cnn's work, on any CPU.
+SMALL = """
+import torch
+
+
+class Small(torch.nn.Conv2d):
+    def __init__(self):
+        super().__init__(3, 8, 3)
+
+    def get_example_inputs(self):
+        return (torch.zeros(1, 3, 48, 48),)
+"""
+PROGRAMS = {"small": ("small.py:Small", "fp32"), "slower": ("slower_toy_cnn.py:SlowerToyCNNModel", "fp16")}
+
+
+def program(config: pytest.Config, otherwise: Path, name: str) -> Path:
+    """A .pte to compare with toy_cnn's; exported once, unless the kit's own cache says that something changed."""
+    home = kept(config, otherwise, "compared")
+    target, dtype = PROGRAMS[name]
+    source = home / target.partition(":")[0]
+    text = SMALL if name == "small" else (ROOT / "benchmarks" / "slower_toy_cnn.py").read_text()
+    if not source.is_file() or source.read_text() != text:
+        source.write_text(text)
+    done = kit("export", f"{home}/{target}", "--dtype", dtype, "--outdir", home / name, "--json")
+    assert done.returncode == 0, done.stderr
+    return Path(json.loads(done.stdout)["paths"]["pte"])
+
+
+def only_comparison(directory: RunDirectory) -> dict[str, Any]:
+    (comparison,) = json.loads(directory.metrics_path.read_text())["comparisons"]
+    return dict(comparison)
+
+
+def test_acceleration_on_is_faster_than_off(toy: Toy, runner: Path, tmp_path: Path) -> None:
+    accelerator = accelerator_for(runner, "fp16")
+    needs_hardware(accelerator in ("fp16arith", "avx512fp16", "sme2"), f"no fp16 accelerator here but {accelerator}")
+
+    def measure(attempt: int) -> Sighting:
+        directory = RunDirectory(tmp_path / str(attempt))
+        done = kit("run", toy("fp16"), "--output-root", directory.path, "--budget", budget(attempt))
+        assert done.returncode == 0, done.stderr
+        assert only_comparison(directory)["paired"]
+        return sighting(only_comparison(directory), "faster")
+
+    judge(measure)
+
+
+def test_a_feature_set_against_itself_shows_no_difference(toy: Toy, tmp_path: Path) -> None:
+    experiments = [{"name": name, "num_runs": 60, "traced_runs": 5} for name in ("left", "right")]
+
+    def measure(attempt: int) -> Sighting:
+        pairs = {"compare_pairs": [["left", "right"]]}
+        config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / str(attempt), experiments, analysis=pairs)
+        done = kit("run", "--config", config)
+        assert done.returncode == 0, done.stderr
+        return sighting(only_comparison(RunDirectory(tmp_path / str(attempt))), "no difference seen")
+
+    judge(measure)
+
+
+def test_a_real_slowdown_of_five_percent_is_found(toy: Toy, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    slower = program(pytestconfig, tmp_path, "slower")
+
+    def measure(attempt: int) -> Sighting:
+        found = compare_in_turns(toy("fp16"), slower, tmp_path / str(attempt), min(1500, 120 * 2**attempt))
+        told = None if found.verdict == "no difference seen" else found.verdict == "slower"
+        return told, f"{found.verdict}, {found.ratio:.3f} ({found.low} to {found.high})"
+
+    judge(measure)
+
+
+def test_two_programs_are_measured_in_turns_and_judged(toy: Toy, pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    small = program(pytestconfig, tmp_path, "small")
+
+    def measure(attempt: int) -> Sighting:
+        words = ("compare", small, toy("fp32"), "--fail-if-slower", 5, "--json", "--budget", budget(attempt))
+        done = kit(*words)
+        (found,) = json.loads(done.stdout)
+        assert found["latency"]["paired"]
+        assert {change["name"] for change in found["profile"]["categories"]} >= {"CONV", "GEMM", "Data Movement"}
+        right, shown = sighting(found["latency"], "slower")
+        # A gate does not judge what a busy machine measured.
+        if found["latency"]["contended"]:
+            return None, shown
+        return right and done.returncode == 1 and "slower by more than 5 %" in done.stderr, shown
+
+    judge(measure)
+
+
+@pytest.mark.wide
+def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_path: Path) -> None:
+    """The window partition of toy_cnn changes the layout for nothing, which costs a few percent."""
+    home = tune_home(pytestconfig, tmp_path)
+
+    def measure(attempt: int) -> Sighting:
+        for measured in home.glob("round-*.json"):
+            measured.unlink()
+        environment = {"SME2_KIT_BUDGET_S": budget(attempt)}
+        done = kit("tune", "toy_cnn", "--dtype", "fp32", "--json", "--out", home, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        tried = {entry["name"]: entry for entry in result["tried"]}
+        found = tried["fp32+layout"]["comparison"]
+        shown = f"winner {result['winner']}, layout {found['low']} to {found['high']}"
+        if result["winner"]:
+            winner = tried[result["winner"]]
+            assert winner["comparison"]["low"] > 1 and winner["agreement"]["verdict"] == "agrees"
+        slower = found["high"] is not None and found["high"] < 1
+        return (True if found["low"] > 1 and result["winner"] else False if slower else None), shown
+
+    judge(measure)
+
+
+def busy_loops(count: int) -> list["subprocess.Popen[bytes]"]:
+    return [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+
+
+def test_other_work_on_the_machine_is_noticed(toy: Toy, tmp_path: Path) -> None:
+    """How many executions it interrupts is the system's affair; that some are interrupted is not overlooked."""
+
+    def measure(attempt: int) -> Sighting:
+        directory = RunDirectory(tmp_path / str(attempt))
+        others = busy_loops(3 * (os.cpu_count() or 1))
+        try:
+            # Turns of ten executions, longer than what the system lets anyone have undisturbed.
+            done = kit("run", toy("fp16"), "--output-root", directory.path, "--runs", 120, "--quiet")
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        assert done.returncode == 0, done.stderr
+        manifest = directory.manifest()
+        taken = [turn for name in manifest.experiments for turn in directory.samples(manifest, name).timed]
+        share = sum(turn.preempted for turn in taken) / sum(len(turn.ns) for turn in taken)
+        return share > 0.05, f"{share:.0%} of the executions"
+
+    judge(measure)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="hardware: the clock stops on Linux only")
+def test_operators_do_not_take_longer_because_others_compute(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    """Beside busy loops executions are interrupted, and operators take no longer: single ones and all together."""
+    dump = tmp_path / "a.etdump"
+
+    def means(loops: int) -> dict[str, float]:
+        others = busy_loops(loops)
+        try:
+            flags = ("--num_executions=60", "--warmup=5", "--cpu_threads=1", f"--etdump_path={dump}")
+            subprocess.run([runner, f"--model_path={toy('fp32')}", *flags], check=True, capture_output=True)
+        finally:
+            for other in others:
+                other.kill()
+                other.wait()
+        (profile,) = profiles(etdump.read(dump), load_table())
+        totals = profile.times.mean(axis=1)
+        return {"whole": float(totals.sum()), "largest": float(totals.max())}
+
+    def measure(attempt: int) -> Sighting:
+        alone, beside = means(0), means(os.cpu_count() or 1)
+        longer = {part: beside[part] / alone[part] for part in alone}
+        return max(longer.values()) < 1.2, longer
+
+    judge(measure)
