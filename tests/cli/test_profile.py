@@ -76,7 +76,7 @@ def test_one_command_leads_from_a_file_to_a_report_and_says_what_is_next(profile
     run = resolve(home / "results")
     for name in ("report.md", "report.html", "analysis_summary.json", "manifest.json"):
         assert (run / name).is_file()
-    assert "what to do next" in done.stdout
+    assert "  next: " in done.stdout
     assert re.search(r"report: +results/runs/\w+/report\.html\n", done.stdout)
     # What stayed portable, with file and line, as `check` has it.
     assert re.search(rf"aten\.cumsum\.default: .* \(at net\.py:{line_of('torch.cumsum')}\)", done.stdout)

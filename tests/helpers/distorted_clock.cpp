@@ -1,6 +1,7 @@
 // A clock by which nothing takes the time that it takes, preloaded into the kit's runner by tests (distorted_clock.py).
-// Each process is faster or slower as a whole, by up to a factor of two, and each moment of it by more; time still only
-// goes forward. What holds by this clock does not depend on how long anything took.
+// Each process is faster or slower as a whole, by up to a factor of two. In half of them nothing else is: these look like
+// calm measurements, and what they say of each other is chance. In the others each moment has a speed of its own, and the
+// processor seems to be taken away. Time only goes forward. What holds by this clock depends on no time that was measured.
 #include <dlfcn.h>
 #include <string.h>
 #include <sys/random.h>
@@ -27,15 +28,20 @@ bool in_the_runner() {
 
 class DistortedClock {
  public:
+  DistortedClock() {
+    if (getrandom(&state_, sizeof state_, 0) != sizeof state_) state_ = getpid();
+    state_ |= 1;
+    for (int i = 0; i < 8; ++i) uniform();
+    process_ = rate_ = std::exp2(2 * uniform() - 1);
+    calm_ = uniform() < 0.5;
+  }
+
+  int64_t computed(int64_t ns) const { return calm_ ? static_cast<int64_t>(static_cast<double>(ns) * process_) : ns; }
+
   int64_t at(int64_t now) {
     const std::lock_guard<std::mutex> guard(mutex_);
-    if (last_ == 0) {
-      if (getrandom(&state_, sizeof state_, 0) != sizeof state_) state_ = now;
-      state_ |= 1;
-      process_ = std::exp2(2 * uniform() - 1);
-      last_ = shown_ = now;
-    }
-    if (now >= until_) {
+    if (last_ == 0) last_ = shown_ = now;
+    if (!calm_ && now >= until_) {
       rate_ = process_ * std::exp2(4 * uniform() - 2);
       until_ = now + static_cast<int64_t>(2e6 * uniform());
     }
@@ -56,6 +62,7 @@ class DistortedClock {
   uint64_t state_ = 0;
   int64_t last_ = 0, shown_ = 0, until_ = 0;
   double process_ = 1, rate_ = 1;
+  bool calm_ = false;
 };
 
 }  // namespace
@@ -64,11 +71,13 @@ extern "C" int clock_gettime(clockid_t clock, timespec* at) noexcept {
   using Read = int (*)(clockid_t, timespec*);
   static const Read read = reinterpret_cast<Read>(dlsym(RTLD_NEXT, "clock_gettime"));
   const int result = read(clock, at);
-  if (clock == CLOCK_MONOTONIC && in_the_runner()) {
+  const bool of_processor = clock == CLOCK_THREAD_CPUTIME_ID || clock == CLOCK_PROCESS_CPUTIME_ID;
+  if ((clock == CLOCK_MONOTONIC || of_processor) && in_the_runner()) {
     static DistortedClock distorted;
-    const int64_t now = distorted.at(static_cast<int64_t>(at->tv_sec) * 1000000000 + at->tv_nsec);
-    at->tv_sec = now / 1000000000;
-    at->tv_nsec = now % 1000000000;
+    const int64_t now = static_cast<int64_t>(at->tv_sec) * 1000000000 + at->tv_nsec;
+    const int64_t shown = of_processor ? distorted.computed(now) : distorted.at(now);
+    at->tv_sec = shown / 1000000000;
+    at->tv_nsec = shown % 1000000000;
   }
   return result;
 }

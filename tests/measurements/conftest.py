@@ -22,7 +22,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="package", autouse=True)
 def true_clock(session_home: None) -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        for name in distorted_clock.VARIABLES:
-            patch.delenv(name, raising=False)
+    with distorted_clock.true_clock():
         yield

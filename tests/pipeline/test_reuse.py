@@ -26,6 +26,7 @@ from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import RunDirectory, RunnerRecord
 from model_profiling.store.runs import list_runs
 from tests.conftest import ROOT, needs
+from tests.helpers.distorted_clock import true_clock
 
 TINY = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
 CUSTOM = ROOT / "tests" / "data" / "llm" / "custom.pte"
@@ -56,6 +57,7 @@ def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     home = tmp_path / "lib"
     shutil.copytree(LocalPlatform().build.sdk.libraries, home)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(home))
+    monkeypatch.delenv("LD_PRELOAD", raising=False)
     return home
 
 
@@ -237,6 +239,7 @@ def load_command(kind: int, text: str) -> bytes:
     return struct.pack("<III", kind, 12 + len(gap) + len(body), 12 + len(gap)) + gap + body
 
 
+@true_clock()
 def test_libraries_of_macos_are_found_by_rpath(tmp_path: Path) -> None:
     """Files as Apple's linker lays them out; the whole way is tried with a real one where a Mac's wheel is fetched."""
 

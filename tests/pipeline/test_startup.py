@@ -30,6 +30,7 @@ from model_profiling.store.run_directory import Samples
 from tests.conftest import ROOT, kit
 from tests.helpers import preloaded
 from tests.helpers.contract_check import check_files
+from tests.helpers.distorted_clock import true_clock
 from tests.pipeline.test_runs import TINY_NET
 from tests.runner.test_runner import call, event, events
 
@@ -78,7 +79,8 @@ def measured(home: Path, model: Path, experiments: list[dict[str, Any]], **more:
         **more,
     }
     (home / "config.json").write_text(json.dumps(raw))
-    done = kit("run", "--config", home / "config.json", "--quiet")
+    with true_clock():  # what a process says of its start is compared with what its parent saw
+        done = kit("run", "--config", home / "config.json", "--quiet")
     assert done.returncode == 0, done.stderr
     return RunView.open(home / "out")
 
