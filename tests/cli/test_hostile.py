@@ -20,6 +20,7 @@ from model_profiling.pipeline.config import parse_config
 from model_profiling.report.files.tables import csv_text
 from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import ROOT, kit, processes_naming
+from tests.helpers.waiting import until
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Toy = Callable[[str], Path]
@@ -170,21 +171,14 @@ def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
     def runners() -> list[str]:
         return processes_naming(f"model_path={model}")
 
-    _until(lambda: bool(runners()))
+    until(runners)
     time.sleep(0.5)
     process.terminate() if end == "TERM" else process.kill()
     process.wait(timeout=60)
     if end == "TERM":
         assert process.stderr is not None and "interrupted" in process.stderr.read()
         assert process.returncode == 143
-    _until(lambda: not runners())
-
-
-def _until(true: Callable[[], bool], seconds: float = 120) -> None:
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not runners())
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "samples", "derived.json"])

@@ -7,16 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import QUICK, ROOT, needs, processes_naming
+from tests.helpers.waiting import until
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-_LONGEST_S = 60
+_LONGEST_S = 300
 
 
 def start(home: Path, *words: str, **environment: str) -> "subprocess.Popen[str]":
@@ -41,13 +41,6 @@ def interrupted(process: "subprocess.Popen[str]", number: signal.Signals, times:
     assert "Traceback" not in said and "KeyboardInterrupt" not in said
     assert said.count("error: interrupted") == 1, said
     return said
-
-
-def until(true: Callable[[], object]) -> None:
-    ends = time.monotonic() + _LONGEST_S
-    while not true():
-        assert time.monotonic() < ends
-        time.sleep(0.01)
 
 
 # A command whose import is the moment: at the import of the module that is named, it waits to be interrupted.

@@ -23,7 +23,8 @@ import pytest
 from model_profiling.fleet.sweep import journal
 from model_profiling.platforms import locks
 from tests.conftest import QUICK, ROOT, needs
-from tests.fleet.test_sweep import FEW, until
+from tests.fleet.test_sweep import FEW
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.wide
 RAY = Path(sys.executable).with_name("ray")

@@ -45,6 +45,7 @@ from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.run_forge import forge_run
 from tests.helpers.ssh_lab import SshLab, caching_in
 from tests.helpers.sweep_forge import forged_sweep
+from tests.helpers.waiting import until
 
 FEW = {"runs": 2, "launches": 1, "startup_launches": 0}
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -77,15 +78,6 @@ def children(of: int) -> list[int]:
         except (OSError, IndexError):
             continue
     return found
-
-
-def until(holds: Callable[..., Any], *arguments: Any) -> Any:
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
-        if found := holds(*arguments):
-            return found
-        time.sleep(0.02)
-    raise AssertionError("did not happen in time")
 
 
 # Killed and continued

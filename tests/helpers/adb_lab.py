@@ -27,7 +27,6 @@ class Finished:
     code: int
     stdout: str
     stderr: str
-    seconds: float
 
 
 class Lab:
@@ -93,9 +92,8 @@ class Lab:
     def kit(self, device: TestDevice | None, *arguments: object) -> Finished:
         """`sme2-kit run --platform android …` on a device, to its end."""
         chosen = ["--remote-device", device.serial] if device else []
-        start = time.monotonic()
         done = kit("run", "--platform", "android", *chosen, *arguments, env=self._patiently())
-        return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
+        return Finished(done.returncode, done.stdout, done.stderr)
 
     def _patiently(self) -> dict[str, str]:
         # Commands with this variable import the kit anew (see `warm`).

@@ -7,13 +7,13 @@ import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 from tests.conftest import ROOT, kit, needs, needs_hardware
 from tests.helpers.adb_lab import Finished
+from tests.helpers.waiting import until
 
 # What a host does with the command that it is sent, in place of the user's login shell.
 PLAIN = 'exec /bin/sh -c "$SSH_ORIGINAL_COMMAND"'
@@ -120,9 +120,8 @@ class SshLab:
 
     def kit(self, host: str, command: str, *arguments: object) -> Finished:
         """`sme2-kit COMMAND --platform ssh …` on a host, to its end."""
-        start = time.monotonic()
         done = kit(*self.words(host, command), *arguments, env=self._patiently())
-        return Finished(done.returncode, done.stdout, done.stderr, time.monotonic() - start)
+        return Finished(done.returncode, done.stdout, done.stderr)
 
     def _patiently(self) -> dict[str, str]:
         # Commands with this variable import the kit anew (see `warm`).
@@ -216,10 +215,3 @@ def _listens(port: int) -> bool:
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
-
-
-def until(true: Callable[[], bool], within_s: float = 30) -> None:
-    until = time.monotonic() + within_s
-    while not true():
-        assert time.monotonic() < until, "it did not come"
-        time.sleep(0.02)

@@ -23,6 +23,7 @@ from model_profiling.runner import features
 from model_profiling.store.run_directory import RunDirectory, without_threads
 from tests.conftest import QUICK, ROOT, SAMPLED, kit, needs_hardware, processes_naming
 from tests.helpers.contract_check import check_files
+from tests.helpers.waiting import until
 
 Toy = Callable[[str], Path]
 
@@ -330,11 +331,9 @@ def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) ->
     hang.chmod(0o755)
     experiments = [{"name": "hung", "runner_path": str(hang)}]
     config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments, timeout_s=2)
-    start = time.monotonic()
     done = kit("run", "--config", config)
     assert done.returncode == 4
     assert "no output from the runner for 2 s" in done.stderr
-    assert time.monotonic() - start < 300
 
 
 def test_two_pipelines_do_not_share_a_directory(toy: Toy, tmp_path: Path) -> None:
@@ -401,18 +400,11 @@ def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
     def runners() -> list[str]:
         return processes_naming(f"model_path={model}")
 
-    deadline, found = time.monotonic() + 120, runners()
-    while not found and time.monotonic() < deadline:
-        time.sleep(0.1)
-        found = runners()
-    assert found
+    until(runners)
     process.kill()
     process.wait()
     # A turn of this run is long; each runner ends when its turn does and finds nobody listening.
-    deadline = time.monotonic() + 120
-    while runners() and time.monotonic() < deadline:
-        time.sleep(0.5)
-    assert not runners()
+    until(lambda: not runners())
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="hardware: setarch is Linux's")

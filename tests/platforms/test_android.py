@@ -5,7 +5,6 @@ import json
 import platform
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Lab, at_turn, short, write_config
 from tests.helpers.contract_check import check_files
 from tests.helpers.llm_programs import cosine, eager, stored, tokens
+from tests.helpers.waiting import until
 from tests.pipeline.test_pipeline import accelerator_for
 
 Toy = Callable[[str], Path]
@@ -365,11 +365,7 @@ def test_cool_down_waits_before_a_turn(lab: Lab, phone: TestDevice, toy: Toy, tm
 
     def cool_after_a_few_looks() -> None:
         """One look is the probe's, one comes before the first turn; the third is the first of those that wait."""
-        until = time.monotonic() + 300
-        while time.monotonic() < until:
-            if sum("thermalservice" in command for command in list(phone.commands)) >= looks + 3:
-                break
-            time.sleep(0.05)
+        until(lambda: sum("thermalservice" in command for command in list(phone.commands)) >= looks + 3)
         phone.phone.set_heat(35.0)
 
     cooler = threading.Thread(target=cool_after_a_few_looks)

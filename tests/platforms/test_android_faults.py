@@ -3,7 +3,6 @@
 import json
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,12 +13,13 @@ from model_profiling.store.run_directory import RunDirectory
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Finished, Lab, at_turn, short, write_config
 from tests.helpers.adb_services import Faults
+from tests.helpers.waiting import until
 
 pytestmark = pytest.mark.wide
 Toy = Callable[[str], Path]
 # The turns of the first experiment: six timed, one traced; faults come in the middle of the second.
 IN_THE_SECOND = 11
-LONGEST_S = 240
+LONGEST_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,8 @@ class Bench:
         self.device.faults.on_turn = at_turn(turn, do)
 
     def ended_well(self, done: Finished, *said: str) -> None:
-        """In bounded time, with a message and no traceback; every JSON file whole."""
+        """With a message and no traceback; every JSON file whole."""
         assert done.code in (3, 4), done.stderr
-        assert done.seconds < LONGEST_S
         assert "Traceback" not in done.stderr
         assert any(words in done.stderr for words in said), done.stderr
         assert "fix: " in done.stderr
@@ -75,10 +74,7 @@ class Bench:
         assert not (device_directory(self.device.serial) / "settings.json").exists()
 
     def nothing_runs(self) -> None:
-        until = time.monotonic() + 120
-        while self.device.processes and time.monotonic() < until:
-            time.sleep(0.1)
-        assert not self.device.processes
+        until(lambda: not self.device.processes)
 
     def first_is_kept_and_the_rest_continues(self) -> Finished:
         """The same command again finishes what is missing, and only that."""
@@ -226,9 +222,7 @@ def test_the_kit_itself_is_interrupted(bench: Bench, how: signal.Signals) -> Non
     started: list[subprocess.Popen[str]] = []
     bench.at(IN_THE_SECOND, lambda: started[0].send_signal(how))
     started.append(bench.lab.start_kit(bench.device, "--config", bench.config, "--power-mode", "boost"))
-    start = time.monotonic()
     _, stderr = started[0].communicate(timeout=LONGEST_S)
-    assert time.monotonic() - start < LONGEST_S
     if how is signal.SIGINT:
         assert started[0].returncode == 130
         assert "planned launches are kept" in stderr and "Run the same command to resume" in stderr

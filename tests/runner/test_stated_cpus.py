@@ -4,7 +4,7 @@ import itertools
 import json
 import shutil
 import subprocess
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -19,7 +19,7 @@ from tests.conftest import ROOT
 STATED = ROOT / "tests" / "helpers" / "stated_cpu"
 # What the independent source says, what cpuinfo's table says, what is to be disabled, whether it can be hidden.
 Case = tuple[Iterable[str], Iterable[str], Iterable[str], bool]
-Answers = Callable[[list[Case]], tuple[list[dict[str, Any]], str]]
+Answers = Callable[[Sequence[Case]], tuple[list[dict[str, Any]], str]]
 ARCHITECTURES = {target.arch: target for target in TARGETS.values() if target.name.startswith("linux")}
 
 
@@ -39,7 +39,7 @@ def masked(arch: str, tmp_path_factory: pytest.TempPathFactory) -> Answers:
     command = [*host_compiler(), "-std=c++17", f"-I{PRIVATE_SYMBOLS}", str(home / "main.cpp"), "-o", str(home / "mask")]
     subprocess.run(command, check=True)
 
-    def answers(cases: list[Case]) -> tuple[list[dict[str, Any]], str]:
+    def answers(cases: Sequence[Case]) -> tuple[list[dict[str, Any]], str]:
         lines = [f"{' '.join(a)};{' '.join(b)};{' '.join(c)};{'hides' if hides else ''}" for a, b, c, hides in cases]
         text = "\n".join(lines) + "\n"
         done = subprocess.run([home / "mask"], input=text, capture_output=True, text=True, check=True)
