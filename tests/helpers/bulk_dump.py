@@ -5,13 +5,14 @@ front of the file, differ from copy to copy.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from model_profiling.analysis.timing.categories import strip_instance
 from model_profiling.formats import etdump
 
 Words = npt.NDArray[np.uint32]
@@ -33,6 +34,11 @@ class Call(msgspec.Struct):
     own: int
     operators: list[tuple[str, bool, int]]
 
+    def restated(self, times: Callable[[str, int], float]) -> "Call":
+        """Return it with other nanoseconds: of each operator by its name, and of the call itself as ''."""
+        inside = [(name, delegated, round(times(strip_instance(name), ns))) for name, delegated, ns in self.operators]
+        return Call(self.label, self.instruction, round(times("", self.own)), inside)
+
 
 def delegate(operators: int, instruction: int = 0, kinds: int = 20) -> Call:
     """A delegate call of so many operators, of so many kinds, numbered as XNNPACK numbers them."""
@@ -53,6 +59,26 @@ def write_dump(path: Path, methods: Sequence[Sequence[Call]], executions: int, s
             file.write(words.tobytes())
             totals.append(took)
     return np.concatenate(totals)[:executions]
+
+
+def first_execution(path: Path) -> list[Call]:
+    """Return the calls of a dump's first execution."""
+    dump = etdump.read(path)
+    events, found = dump.events, []
+    inside: list[tuple[str, bool, int]] = []
+    for index in range(len(events)):
+        label, duration = dump.strings[events.label[index]], int(events.duration[index])
+        if label == etdump.EXECUTE and not events.delegated[index]:
+            break
+        if events.chain[index] < 0:
+            continue
+        if label in etdump.CALLS and not events.delegated[index]:
+            own = duration - sum(operator[2] for operator in inside)
+            found.append(Call(label, int(events.instruction[index]), own, inside))
+            inside = []
+        else:
+            inside.append((label, bool(events.delegated[index]), duration))
+    return found
 
 
 class _Layout:

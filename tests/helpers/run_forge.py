@@ -28,7 +28,7 @@ from model_profiling.store.run_directory import (
     threads_name,
 )
 from model_profiling.upstream.kernel_calls import INVOKE
-from tests.helpers.bulk_dump import Call, write_dump
+from tests.helpers.bulk_dump import Call, first_execution, write_dump
 
 _TURNS = 20
 
@@ -60,10 +60,10 @@ def forge_run(
             continue
         source_name = original.get(name, name)
         of = real.manifest().experiments.get(source_name, record).threads
-        calls = _calls(real.experiment(source_name) / experiment_file(old_stem, source_name, of, ".etdump"))
+        calls = first_execution(real.experiment(source_name) / experiment_file(old_stem, source_name, of, ".etdump"))
         traced = len(real.samples(real.manifest(), source_name).traced)
         calls = _renamed(_grown(calls, operators) if operators else calls, rename)
-        calls = [_timed(call, functools.partial(times, record)) for call in calls]
+        calls = [call.restated(functools.partial(times, record)) for call in calls]
         runs = executions or 2 * traced
         dump = made.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
         totals = write_dump(dump, [calls], runs, seed).tolist()
@@ -131,11 +131,6 @@ def _with_threads(manifest: Manifest, threads: Sequence[int]) -> dict[str, str]:
     return original
 
 
-def _timed(call: Call, times: Callable[[str, int], float]) -> Call:
-    inside = [(name, delegated, round(times(strip_instance(name), ns))) for name, delegated, ns in call.operators]
-    return Call(call.label, call.instruction, round(times("", call.own)), inside)
-
-
 def _write(
     made: RunDirectory, manifest: Manifest, record: ExperimentRecord, totals: list[int], launches: int
 ) -> ExperimentRecord:
@@ -156,26 +151,6 @@ def _turns(ns: list[int], launches: int) -> list[Turn]:
         Turn(number, float(number), part.tolist(), launch=number * launches // len(parts))
         for number, part in enumerate(parts)
     ]
-
-
-def _calls(path: Path) -> list[Call]:
-    """The calls of a dump's first execution."""
-    dump = etdump.read(path)
-    events, found = dump.events, []
-    inside: list[tuple[str, bool, int]] = []
-    for index in range(len(events)):
-        label, duration = dump.strings[events.label[index]], int(events.duration[index])
-        if label == etdump.EXECUTE and not events.delegated[index]:
-            break
-        if events.chain[index] < 0:
-            continue
-        if label in etdump.CALLS and not events.delegated[index]:
-            own = duration - sum(operator[2] for operator in inside)
-            found.append(Call(label, int(events.instruction[index]), own, inside))
-            inside = []
-        else:
-            inside.append((label, bool(events.delegated[index]), duration))
-    return found
 
 
 def _grown(calls: list[Call], operators: int) -> list[Call]:
