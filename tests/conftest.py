@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
 # Fixtures that compile the runner or export: `make check` leaves out what needs them.
 BUILDING = {"runner", "exported"}
+# How the reason of a skip begins that no installation mends.
+HARDWARE = "hardware: "
 # Commands that import torch.
 EXPORTING = ("check", "export", "numerics", "profile", "roofs", "tune")
 # Without it, what needs no export still runs: programs that another Python has exported are taken, if there are some.
@@ -60,7 +63,7 @@ def needs(available: bool, what: str) -> None:
 def needs_hardware(available: bool, what: str) -> None:
     """Go on if this machine is of the kind the test is about; CI cannot install another."""
     if not available:
-        pytest.skip(f"hardware: {what}")
+        pytest.skip(f"{HARDWARE}{what}")
 
 
 def processes_naming(text: str) -> list[str]:
@@ -137,18 +140,34 @@ def _asks_for_torch(error: BaseException | None) -> bool:
     return error is not None and _asks_for_torch(error.__cause__ or error.__context__)
 
 
+def _skipped(reporter: Any) -> Iterator[tuple[str, str]]:
+    """Yield each test that was skipped, and why."""
+    for report in reporter.stats.get("skipped", []):
+        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        yield report.nodeid, reason.removeprefix("Skipped: ")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say what was not tested here; name the tests that need other hardware, which no installation runs."""
+    why = defaultdict[str, list[str]](list)
+    for test, reason in _skipped(terminalreporter):
+        why[reason].append(test)
+    for reason, tests in sorted(why.items()):
+        named = f": {', '.join(tests)}" if reason.startswith(HARDWARE) else ""
+        terminalreporter.write_line(f"not tested here, {reason}: {len(tests)}{named}")
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """In CI a skip is a failure, unless its reason is the hardware, or what CI hides from this session."""
-    accepted = "|".join(filter(None, ["hardware: ", os.environ.get("CI_HIDES")]))
+    accepted = "|".join(filter(None, [HARDWARE, os.environ.get("CI_HIDES")]))
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None and session.config.option.record_durations:
         durations.record(report for reports in reporter.stats.values() for report in reports)
     if not os.environ.get("CI") or reporter is None:
         return
-    for report in reporter.stats.get("skipped", []):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    for test, reason in _skipped(reporter):
         if not re.search(accepted, reason):
-            reporter.write_line(f"CI may not skip {report.nodeid}: {reason}", red=True)
+            reporter.write_line(f"CI may not skip {test}: {reason}", red=True)
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
