@@ -75,9 +75,10 @@ MEASUREMENTS := tests/measurements
 # `make test test-wide` is one session: what tests share is made once.
 BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
 
-# AGAIN=no leaves out what holds with more data what other tests hold.
-AGAIN ?= yes
-LEFT := $(if $(filter no,$(AGAIN)), and not again)
+# AGAIN=yes adds what holds with more data, drawn at random, what other tests hold.
+AGAIN ?= no
+export AGAIN
+LEFT := $(if $(filter yes,$(AGAIN)),, and not again)
 
 # Nothing in it depends on how long anything takes, on the CPU, or on what else the machine does.
 test: $(VENV)/.setup-$(if $(BOTH),wide,dev)

@@ -64,7 +64,11 @@ def exported(module: Any, example: Any, home: Path, **options: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    "dtype", ["fp16", *(pytest.param(dtype, marks=[pytest.mark.wide, pytest.mark.again]) for dtype in ("fp32", "int8"))]
+    "dtype",
+    [
+        pytest.param("fp16", marks=pytest.mark.wide),
+        *(pytest.param(dtype, marks=[pytest.mark.wide, pytest.mark.again]) for dtype in ("fp32", "int8")),
+    ],
 )
 def test_it_is_the_export_with_the_names_that_it_became(dtype: str, tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(MODEL)

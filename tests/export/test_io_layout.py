@@ -101,7 +101,12 @@ class Plain(Net):
         return image * 2.0 + 1.0
 
 
-MADE = [(Turned, "fp32"), (Sized, "fp16"), (Quantized, "int8"), (Mixed, "fp32"), (Shared, "int8")]
+MADE = [
+    (Turned, "fp32"),
+    (Quantized, "int8"),
+    (Mixed, "fp32"),
+    *(pytest.param(case, marks=pytest.mark.wide) for case in ((Sized, "fp16"), (Shared, "int8"))),
+]
 # Those of which not every input and output gains.
 WANTED = {"mixed": ["input 0", "output 6"], "shared": ["input 0", "output 2"]}
 

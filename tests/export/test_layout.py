@@ -241,6 +241,7 @@ def test_idioms_move_only_what_has_to_move(start: int) -> None:
         assert told or name in ("a classifier", "squeeze and excite"), name
 
 
+@pytest.mark.wide
 def test_fp16_answers_as_the_eager_model_does(tmp_path: Path) -> None:
     class All(Idiom):
         def forward(self, x: Any) -> Any:

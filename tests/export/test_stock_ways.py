@@ -55,7 +55,11 @@ class Given:
 
 
 @pytest.mark.parametrize(
-    "dtype", [pytest.param(name, marks=[pytest.mark.wide, pytest.mark.again] * (name not in HOLDING)) for name in NAMES]
+    "dtype",
+    [
+        pytest.param(name, marks=[pytest.mark.wide] * (name != "fp32") + [pytest.mark.again] * (name not in HOLDING))
+        for name in NAMES
+    ],
 )
 def test_the_program_of_every_dtype_is_the_same_in_both_ways(
     dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

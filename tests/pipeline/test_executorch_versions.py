@@ -192,6 +192,7 @@ def test_a_run_with_two_versions_records_and_compares_them(toy: Toy, builds: dic
     assert f"ran: {after}" in rebuilt.stderr.replace(f"{before}, ", ""), rebuilt.stderr
 
 
+@pytest.mark.wide
 def test_compare_answers_all_of_it_as_json(toy: Toy, builds: dict[str, Path]) -> None:
     sides = f"{builds['good']},{builds['slow']}"
     done = kit("compare", toy("fp32"), "--executorch", sides, "--json", "--runs", 12, "--startup-launches", 2)

@@ -20,6 +20,8 @@ from tests.conftest import ROOT, kit
 from tests.helpers.run_forge import forge_run
 from tests.helpers.sketching import Sketcher
 
+# What is large takes long, whatever it is about.
+pytestmark = pytest.mark.wide
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 # Each experiment beyond the first adds rows to tables and sentences, and nothing else.
 _MOST_BYTES_EACH = 4000

@@ -117,6 +117,7 @@ def test_on_a_cpu_with_sme2_the_measurement_stands_beside_the_prediction(run: Ru
     assert all("measured, on against off" in screen for screen in screens(there))
 
 
+@pytest.mark.wide
 def test_a_forecast_takes_a_run_a_program_or_a_model_and_every_target(run: Run, tmp_path: Path) -> None:
     assert run.program is not None
     shown = kit("forecast", run.path, "--target", "all")

@@ -172,8 +172,15 @@ def here(work: Callable[[], Any]) -> Any:
     return work()
 
 
-@pytest.mark.parametrize("when", ["inside", "after"])
-@pytest.mark.parametrize("where", [here, on_a_thread])
+@pytest.mark.parametrize(
+    ("when", "where"),
+    [
+        ("inside", on_a_thread),
+        ("after", here),
+        pytest.param("inside", here, marks=pytest.mark.wide),
+        pytest.param("after", on_a_thread, marks=pytest.mark.wide),
+    ],
+)
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=4, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
 @given(steps=st.lists(st.sampled_from(STEPS), max_size=4), first=st.permutations(list(ASKED)))
