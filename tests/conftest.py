@@ -30,8 +30,8 @@ HARDWARE = "hardware: "
 EXPORTING = ("check", "export", "numerics", "profile", "roofs", "tune")
 # Without it, what needs no export still runs: programs that another Python has exported are taken, if there are some.
 TORCH = importlib.util.find_spec("torch") is not None
-# Unless AGAIN=yes, what holds with more data what other tests hold is left out; where all of it is one test, most of its
-# data, the same each time.
+# Unless AGAIN=yes, what holds with more data what other tests hold is left out; where all of it is one test, most of
+# its data, the same each time.
 SAMPLED = os.environ.get("AGAIN") != "yes"
 # Tests that do not judge a verdict need no long measurement.
 QUICK = {"SME2_KIT_BUDGET_S": "0.1"}
