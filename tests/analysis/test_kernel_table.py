@@ -75,7 +75,15 @@ def _convolution(pick: random.Random, channels: int) -> tuple[nn.Module, int]:
     return nn.Conv2d(channels, out, size, stride=stride, padding=padding, bias=bias), out
 
 
-@pytest.mark.parametrize(("dtype", "seed"), [*CASES, *(pytest.param(*case, marks=WIDE) for case in OTHERS)], ids=str)
+@pytest.mark.parametrize(
+    ("dtype", "seed"),
+    [
+        CASES[0],
+        *(pytest.param(*case, marks=pytest.mark.wide) for case in CASES[1:]),
+        *(pytest.param(*case, marks=WIDE) for case in OTHERS),
+    ],
+    ids=str,
+)
 def test_it_says_what_an_emulated_cpu_runs(dtype: str, seed: int, tmp_path: Path) -> None:
     needs_emulator()
     network = RandomNetwork(seed).eval()

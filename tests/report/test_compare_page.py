@@ -234,6 +234,7 @@ def test_hostile_names_are_text(tab: Tab, write: Callable[..., Path]) -> None:
     assert HOSTILE in tab.value("document.querySelector('h1').textContent")
 
 
+@pytest.mark.wide
 def test_five_thousand_operators_are_a_page_that_opens(tab: Tab, write: Callable[..., Path]) -> None:
     large = network(1667)
     page = write(pair(large, [op._replace(ns=op.ns * 1.5) if n % 7 == 0 else op for n, op in enumerate(large)]))
