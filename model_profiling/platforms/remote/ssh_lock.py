@@ -49,14 +49,20 @@ fi
 echo {_HELD}
 cat > /dev/null 9<&-
 :"""
+# Whoever has the file open, under any number: a shell moves it. Only if nobody is seen to, all of that name.
 _HOLDERS = f"""{_FILE}
+held= others=
 for p in {_SUSPECTS}; do
   p=${{p%/cmdline}}
   said=$(tr '\\0' '\\n' < "$p/cmdline" 2> /dev/null | sed -n '/^{_NAME}$/,$p' | tr '\\n' ' ')
   [ -n "$said" ] && [ "${{p##*/}}" != $$ ] || continue
-  open=$(readlink "$p/fd/9" 2> /dev/null)
-  [ -n "$open" ] && [ "$open" != "$file" ] || echo "${{p##*/}} $said"
+  open=
+  for f in "$p"/fd/*; do [ "$(readlink "$f" 2> /dev/null)" = "$file" ] && open=yes; done
+  [ "$open" ] && held="$held${{p##*/}} $said
+" || others="$others${{p##*/}} $said
+"
 done
+printf %s "${{held:-$others}}"
 true"""
 
 
