@@ -271,17 +271,20 @@ def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
 
     The record still lists what went: whoever analyses the run next says which command makes it again.
     """
-    data, change = files.json_bytes(manifest), transaction.begin(directory.path)
-    if change is None:
-        raise transaction.cannot_write(directory.manifest_path, errno.EACCES)
+    change = transaction.begin_or_fail(directory.manifest_path)
     with change.committing():
-        index = _readable_index(directory) or DerivedIndex("", "", {}, "")
-        current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
-        for name, entry in index.files.items():
-            path = inside(directory, name)
-            if entry.sources != current and path is not None and _is_unedited(path, entry):
-                change.remove(name)
-        change.write(MANIFEST, data)
+        change_manifest(change, directory, manifest)
+
+
+def change_manifest(change: FileTransaction, directory: RunDirectory, manifest: Manifest) -> None:
+    """Do that as part of a change."""
+    data, index = files.json_bytes(manifest), _readable_index(directory) or DerivedIndex("", "", {}, "")
+    current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
+    for name, entry in index.files.items():
+        path = inside(directory, name)
+        if entry.sources != current and path is not None and _is_unedited(path, entry):
+            change.remove(name)
+    change.write(MANIFEST, data)
 
 
 def renew_command(renew: str, directory: RunDirectory) -> str:
