@@ -324,6 +324,14 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def identity(path: Path) -> str:
+    """Return 16 digits that differ for other content, or 'unreadable'; '' if there is no such file."""
+    try:
+        return sha256(path)[:16] if is_file(path) else ""
+    except InputError:
+        return "unreadable"
+
+
 def folder_sha256(directory: Path, pattern: str, hash_of: Callable[[Path], str] = sha256) -> str:
     """Return a hash of all files of a folder, with their names, that fit a pattern; '' if there are none."""
     import hashlib

@@ -19,7 +19,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.png import with_comment
 from model_profiling.store import transaction
 from model_profiling.store.artifacts import DERIVED, MANIFEST
@@ -41,13 +41,13 @@ class DerivedFile(msgspec.Struct, frozen=True):
     sha256: str
     sources: str
     renew: str
-    # Other run directories it was made from (relative to this one), with their fingerprints.
+    # Other run directories and files it was made from (relative to this one), with their fingerprints.
     others: dict[str, str] = {}
 
 
 class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind"):
-    """derived.json. `kit`, `categories` (a hash of the user's table, if any) and `roofs` (one of those that the run was
-    held against, if any) are part of every fingerprint.
+    """derived.json. `kit`, `categories` (a hash of the user's table, if any), `roofs` (one of those that the run was
+    held against, if any) and `inputs` (of all else that is not in the run's manifest) are part of every fingerprint.
 
     They are those of the last analysis: a newer kit alone makes nothing stale, but one that analyses makes all else so.
     """
@@ -57,6 +57,8 @@ class DerivedIndex(msgspec.Struct, frozen=True, tag="derived", tag_field="kind")
     files: dict[str, DerivedFile]
     roofs: str
     schema: int = 1
+    # By what they are called; None if an earlier version of the kit analysed it.
+    inputs: dict[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,9 +84,9 @@ def notes(outdated: list[OutdatedFile]) -> list[str]:
     return found
 
 
-# What makes the numbers of derived files: folders with all that lies below them, and the table of dtypes, which has
-# accuracy limits.
-_MAKE_NUMBERS = ("analysis/**/*.py", "formats/**/*.py", "base/dtypes.py")
+# What makes the numbers of derived files: folders with all that lies below them, data of the kit, and the table of
+# dtypes, which has accuracy limits.
+_MAKE_NUMBERS = ("analysis/**/*.py", "formats/**/*.py", "base/dtypes.py", "kernel_tables/*.json", "targets/*.json")
 
 
 @functools.lru_cache(maxsize=1)
@@ -102,22 +104,31 @@ def code_hash(package: Path) -> str:
 
 
 def current_fingerprint(directory: RunDirectory, index: DerivedIndex | None) -> str:
-    """Return the fingerprint that derived files should have: for the kit, categories and roofs of the last analysis."""
-    return fingerprint(directory, index.kit, index.categories, index.roofs) if index else fingerprint(directory)
+    """Return the fingerprint that derived files should have: for the kit and the inputs of the last analysis."""
+    if index is None:
+        return fingerprint(directory)
+    return fingerprint(directory, index.kit, index.categories, index.roofs, index.inputs)
 
 
-def fingerprint(directory: RunDirectory, kit: str | None = None, categories: str = "", roofs: str = "") -> str:
+def fingerprint(
+    directory: RunDirectory,
+    kit: str | None = None,
+    categories: str = "",
+    roofs: str = "",
+    inputs: dict[str, str] | None = None,
+) -> str:
     """Return 16 digits of what a run's derived files are made from, as it is now; by this kit if none is named."""
     # Not the Manifest type: its fields and defaults change from kit to kit, what was written does not.
     manifest = files.read_json(directory.manifest_path, dict[str, Any], "manifest")
-    return _fingerprint(manifest, kit or analysis_version(), categories, roofs)
+    return _fingerprint(manifest, kit or analysis_version(), categories, roofs, inputs)
 
 
-def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str) -> str:
+def _fingerprint(manifest: dict[str, Any], kit: str, categories: str, roofs: str, inputs: dict[str, str] | None) -> str:
     model = manifest.get("model")
     parts = {key: manifest.get(key) for key in _SOURCES}
     parts["model"] = {key: model.get(key) for key in _MODEL} if isinstance(model, dict) else None
-    return hashlib.sha256(msgspec.json.encode([kit, categories, roofs, parts], order="sorted")).hexdigest()[:16]
+    more = [inputs] if inputs else []
+    return hashlib.sha256(msgspec.json.encode([kit, categories, roofs, parts, *more], order="sorted")).hexdigest()[:16]
 
 
 def read_index(directory: RunDirectory) -> DerivedIndex | None:
@@ -142,6 +153,11 @@ def embed_stamp(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
     return data
 
 
+def fingerprint_of(run: "OpenRun", kit: str | None = None) -> str:
+    """Return the fingerprint of a run as it is now, with all that it was opened with."""
+    return fingerprint(RunDirectory(run.path), kit, run.table.identity, run.roofs.identity, run.inputs)
+
+
 class _Identified(Protocol):
     @property
     def identity(self) -> str: ...
@@ -159,7 +175,11 @@ class OpenRun(Protocol):
     @property
     def roofs(self) -> _Identified: ...
     @property
+    def inputs(self) -> dict[str, str]: ...
+    @property
     def emulated(self) -> "OpenRun | None": ...
+    @property
+    def target(self) -> str | Path | None: ...
 
 
 class DerivedWriter:
@@ -170,13 +190,17 @@ class DerivedWriter:
 
     def __init__(self, run: OpenRun) -> None:
         self._directory = RunDirectory(run.path)
-        self._categories, self._roofs = run.table.identity, run.roofs.identity
+        self._run = run
         self._written: dict[str, DerivedFile] = {}
         self.sources = run.sources
         self._others: dict[str, str] = {}
         if run.emulated is not None:
-            place = os.path.relpath(run.emulated.path.resolve(), run.path.resolve())
-            self._others = {place: fingerprint(RunDirectory(run.emulated.path))}
+            self._others[self._from_here(run.emulated.path)] = fingerprint_of(run.emulated)
+        if run.target is not None and (seen := files.identity(Path(run.target))):
+            self._others[self._from_here(Path(run.target))] = seen
+
+    def _from_here(self, path: Path) -> str:
+        return os.path.relpath(path.resolve(), self._directory.path.resolve())
 
     @functools.cached_property
     def _change(self) -> FileTransaction | None:
@@ -221,9 +245,16 @@ class DerivedWriter:
         if self._change is None or not self._written:
             return []
         with self._change.committing():
+            if fingerprint_of(self._run) != self.sources:
+                raise RunError(
+                    f"the run in {self._directory.path} has changed since it was read: nothing is written",
+                    "Another command measured or published there. Do this again.",
+                )
             kept, outdated = self._earlier(self._change)
             listed = dict(sorted({**kept, **self._written}.items()))
-            index = DerivedIndex(analysis_version(), self._categories, listed, self._roofs)
+            run = self._run
+            used = (run.table.identity, listed, run.roofs.identity)
+            index = DerivedIndex(analysis_version(), *used, inputs=run.inputs)
             self._change.write(DERIVED, files.json_bytes(index))
         return outdated
 
@@ -279,7 +310,7 @@ def write_manifest(directory: RunDirectory, manifest: Manifest) -> None:
 def change_manifest(change: FileTransaction, directory: RunDirectory, manifest: Manifest) -> None:
     """Do that as part of a change."""
     data, index = files.json_bytes(manifest), _readable_index(directory) or DerivedIndex("", "", {}, "")
-    current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs)
+    current = _fingerprint(msgspec.json.decode(data), index.kit, index.categories, index.roofs, index.inputs)
     for name, entry in index.files.items():
         path = inside(directory, name)
         if entry.sources != current and path is not None and _is_unedited(path, entry):

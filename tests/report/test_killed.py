@@ -133,12 +133,16 @@ def test_a_note_of_a_change_from_anywhere_writes_and_removes_nothing_elsewhere(n
     run, outside = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "run")), tmp_path / "x"
     outside.write_text("precious")
     (run / "link").symlink_to(tmp_path)
-    for kind in ("removed", "written"):
+    for kind in ("removed", "placed", "from"):
         folder = run / f".change-{kind}"
         folder.mkdir()
         (folder / "0").write_text("theirs")
-        note = {"removed": [], "written": [], kind: [name.replace("OUTSIDE", str(outside))]}
-        (folder / "change.json").write_bytes(msgspec.json.encode(note))
-    assert resolve(run) == run
+        named = name.replace("OUTSIDE", str(outside))
+        placed = {"placed": {named: f"{folder.name}/0"}, "from": {"x.txt": named}}.get(kind, {})
+        note = transaction._Note([named] if kind == "removed" else [], placed)
+        # Even if it is this user's own.
+        proof = transaction._proof_of(run, folder, note) if "\0" not in name else ""
+        files.write_json(folder / "change.json", msgspec.structs.replace(note, proof=proof))
+    assert resolve(run, writes=True) == run
     Run.open(run).save()
     assert outside.read_text() == "precious" and problems(RunDirectory(run)) == []

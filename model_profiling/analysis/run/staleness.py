@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from model_profiling.analysis.run.run_data import ETRECORD_INPUT, RunData
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store import artifacts
@@ -11,7 +12,7 @@ from model_profiling.store.derived import (
     DerivedFile,
     DerivedIndex,
     current_fingerprint,
-    fingerprint,
+    fingerprint_of,
     inside,
     read_index,
     renew_command,
@@ -47,7 +48,7 @@ def check_staleness(directory: RunDirectory) -> Staleness:
         current = current_fingerprint(directory, index)
     except KitError as error:
         return Staleness([f"{error.message}; `{renew_command(_ANALYZE, directory)}` writes it again"])
-    found = Staleness(awaited=needs_analysis(directory))
+    found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
         if path is not None and files.is_file(path):
@@ -62,6 +63,25 @@ def check_staleness(directory: RunDirectory) -> Staleness:
                 f"remove it, or `{renew_command(renew, directory)}` writes it again"
             )
     return found
+
+
+def _changed_inputs(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[str]:
+    """Yield what a new report would be made from instead of what the last one was."""
+    if index is None or index.inputs is None:
+        return
+    try:
+        now = RunData.open(directory.path)
+    except KitError as error:
+        yield error.message
+        return
+    then = {"category table": index.categories, "roofs": index.roofs, **index.inputs}
+    used = {"category table": now.table.identity, "roofs": now.roofs.identity, **now.inputs}
+    if ETRECORD_INPUT not in used:  # as on another machine: nothing else can be made from it there
+        then.pop(ETRECORD_INPUT, None)
+    for name in sorted(then.keys() | used.keys()):
+        if then.get(name, "") != used.get(name, ""):
+            renew = renew_command(_ANALYZE, directory)
+            yield f"results and reports are stale: the {name} has changed since; `{renew}` makes them again"
 
 
 def needs_analysis(directory: RunDirectory) -> bool:
@@ -101,10 +121,19 @@ def _problem(
     if files.sha256(path) != entry.sha256:
         return [f"{name} was changed after it was written; `{renew}` writes it again"]
     for other, sources in entry.others.items():
-        run = RunDirectory(directory.path / other)
-        if index and files.is_file(run.manifest_path) and fingerprint(run, index.kit) != sources:
-            return [f"{name} is stale: {run.path} has changed since; `{renew}` makes it again"]
+        path = directory.path / other
+        if index and _identity(path, index.kit) not in ("", sources):
+            return [f"{name} is stale: {path} has changed since; `{renew}` makes it again"]
     return []
+
+
+def _identity(other: Path, kit: str) -> str:
+    """Return the fingerprint of another run, or of a file; '' where there is none, as on another machine."""
+    try:
+        run = files.is_file(other / artifacts.MANIFEST)
+        return fingerprint_of(RunData.open(other), kit) if run else files.identity(other)
+    except KitError:
+        return "damaged"
 
 
 def _outdated(name: str, renew: str) -> str:
