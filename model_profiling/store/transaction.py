@@ -35,7 +35,7 @@ _KEPT = (CATEGORIES, ROOFS, RUN_NUMERICS, RUNTIMES)
 # What the system says where one may read and not write.
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _KEY_BYTES = 32
-# Where no secret can be kept, nobody finishes what this process leaves.
+# Where no secret can be kept: then nobody finishes what this process leaves.
 _UNKEPT = os.urandom(_KEY_BYTES)
 
 
@@ -259,4 +259,5 @@ def _is_left_over(folder: Path) -> bool:
 
 def _abandon(folder: Path, handle: int) -> None:
     os.close(handle)
-    shutil.rmtree(folder, ignore_errors=True)
+    if not files.is_file(folder / _NOTE):  # else it is decided, and interrupted while it was carried out
+        shutil.rmtree(folder, ignore_errors=True)

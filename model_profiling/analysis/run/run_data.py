@@ -31,7 +31,7 @@ from model_profiling.base.units import counted
 from model_profiling.formats.etdump.flatbuffer import IDENTIFIER
 from model_profiling.runner.features import feature_label
 from model_profiling.store import artifacts
-from model_profiling.store.derived import fingerprint_of
+from model_profiling.store.derived import ROOFS_INPUT, TABLE_INPUT, fingerprint
 from model_profiling.store.run_directory import Manifest, RunDirectory, Turn, without_threads, without_version
 
 # `--categories builtin`: forget the table that the run remembers.
@@ -76,12 +76,13 @@ class RunData:
         for name in ("numerics", "runtimes"):
             self.__dict__.pop(name, None)
         versions = sorted({record.runner.executorch_name for record in manifest.experiments.values()})
-        found = {"accuracy of layers": _identity(self.numerics), "comparison of runtimes": _identity(self.runtimes)}
+        found = {TABLE_INPUT: self.table.identity, ROOFS_INPUT: self.roofs.identity}
+        found |= {"accuracy of layers": _identity(self.numerics), "comparison of runtimes": _identity(self.runtimes)}
         program = manifest.model.file()
         found[ETRECORD_INPUT] = _etrecord_identity(artifacts.ExportPaths(program).etrecord) if program else ""
         found |= {f"kernel table of ExecuTorch {version}": user_table_identity(version) for version in versions}
         self.inputs = {name: identity for name, identity in found.items() if identity}
-        self.sources = fingerprint_of(self)
+        self.sources = fingerprint(self.run_directory, self.inputs)
 
     @classmethod
     def open(

@@ -12,7 +12,7 @@ from model_profiling.store.derived import (
     DerivedFile,
     DerivedIndex,
     current_fingerprint,
-    fingerprint_of,
+    fingerprint,
     inside,
     read_index,
     renew_command,
@@ -46,9 +46,9 @@ def check_staleness(directory: RunDirectory) -> Staleness:
     try:
         index = read_index(directory)
         current = current_fingerprint(directory, index)
+        found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
     except KitError as error:
         return Staleness([f"{error.message}; `{renew_command(_ANALYZE, directory)}` writes it again"])
-    found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
         if path is not None and files.is_file(path):
@@ -69,18 +69,10 @@ def _changed_inputs(directory: RunDirectory, index: DerivedIndex | None) -> Iter
     """Yield what a new report would be made from instead of what the last one was."""
     if index is None or index.inputs is None:
         return
-    try:
-        now = RunData.open(directory.path)
-    except KitError as error:
-        yield error.message
-        return
-    then = {"category table": index.categories, "roofs": index.roofs, **index.inputs}
-    used = {"category table": now.table.identity, "roofs": now.roofs.identity, **now.inputs}
-    if ETRECORD_INPUT not in used:  # as on another machine: nothing else can be made from it there
-        then.pop(ETRECORD_INPUT, None)
-    for name in sorted(then.keys() | used.keys()):
-        if then.get(name, "") != used.get(name, ""):
-            renew = renew_command(_ANALYZE, directory)
+    now = RunData.open(directory.path)
+    renew = renew_command(_ANALYZE, directory)
+    for name in sorted({name for name, _ in index.inputs.items() ^ now.inputs.items()}):
+        if name in now.inputs or name != ETRECORD_INPUT:  # it is not there on another machine: all is as it was
             yield f"results and reports are stale: the {name} has changed since; `{renew}` makes them again"
 
 
@@ -130,8 +122,10 @@ def _problem(
 def _identity(other: Path, kit: str) -> str:
     """Return the fingerprint of another run, or of a file; '' where there is none, as on another machine."""
     try:
-        run = files.is_file(other / artifacts.MANIFEST)
-        return fingerprint_of(RunData.open(other), kit) if run else files.identity(other)
+        if not files.is_file(other / artifacts.MANIFEST):
+            return files.identity(other)
+        run = RunData.open(other)
+        return fingerprint(run.run_directory, run.inputs, kit)
     except KitError:
         return "damaged"
 
