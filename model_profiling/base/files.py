@@ -351,7 +351,8 @@ def locked(directory: Path, who: str) -> Iterator[None]:
     try:
         handle = open_lock(path)
     except OSError as error:
-        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
+        hint = "Remove it if it is a link." if error.errno in (errno.ELOOP, errno.EINVAL) else remedy(error, path)
+        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", hint) from None
     with os.fdopen(handle, "rb") as file:
         if not try_lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
             raise SetupError(
