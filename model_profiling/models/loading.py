@@ -3,16 +3,11 @@
 import contextlib
 import functools
 import importlib
-import importlib.machinery
 import importlib.metadata
 import inspect
 import pkgutil
-import re
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 import torch
@@ -25,127 +20,13 @@ from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
+from model_profiling.models.random_weights import settle_batch_norms
 from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.remedies import find_remedy
-from model_profiling.models.state import changed_buffers, restored_state
+from model_profiling.models.state import changed_buffers
+from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models
-
-
-def settle_batch_norms(module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
-    """Take each batch norm's statistics from one pass over the example inputs.
-
-    As initialised they normalise nothing, and through a deep network with random weights the signal fades to zero: in
-    fp16 mobilenet_v3_small then answers 0 whatever it is shown, and no error could be seen in it.
-    """
-    norms = [layer for layer in module.modules() if isinstance(layer, torch.nn.modules.batchnorm._BatchNorm)]
-    if not norms:
-        return
-    before = [{name: value.clone() for name, value in norm.state_dict().items()} for norm in norms]
-    momenta = [norm.momentum for norm in norms]
-    module.eval()
-    try:
-        for norm in norms:
-            norm.train()
-            norm.momentum = 1.0
-        with restored_state(module, _other_buffers(module, norms)), torch.no_grad():
-            module(*inputs, **keywords)
-    except ValueError:
-        # One value per channel has no variance: such a norm cannot be settled, and half of them would be worse.
-        for norm, state in zip(norms, before, strict=True):
-            norm.load_state_dict(state)
-    finally:
-        for norm, momentum in zip(norms, momenta, strict=True):
-            norm.momentum = momentum
-        module.eval()
-
-
-def _other_buffers(module: torch.nn.Module, norms: list[torch.nn.Module]) -> set[str]:
-    """Return the names of all buffers but the norms' own, which are what this is for."""
-    settled = {id(buffer) for norm in norms for buffer in norm.buffers()}
-    return {name for name, buffer in module.named_buffers() if id(buffer) not in settled}
-
-
-# By package, the release that fits torch 2.N.
-COMPANIONS: dict[str, Callable[[int], str]] = {
-    "torchvision": lambda minor: f"0.{minor + 15}",
-    "torchaudio": lambda minor: f"2.{minor}",
-}
-_OPERATORS = (
-    "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-    "qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
-)
-# torch forgets a library's operators when the object that declared them is collected.
-_declared: list[torch.library.Library] = []
-
-
-class _Finder:
-    """Finds the companions of torch as Python does; they are checked when they are imported, not when looked for."""
-
-    def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> Any:
-        spec = importlib.machinery.PathFinder.find_spec(name, path) if name in COMPANIONS else None
-        if spec is None or spec.loader is None:
-            return None
-        execute = spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            refuse_unfit(name)
-            if name == "torchvision" and spec.origin is not None:
-                declare_torchvision_operators(Path(spec.origin).parent)
-            execute(module)
-
-        # Its loader is made for this spec alone.
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
-
-
-@functools.cache
-def watch_imports() -> None:
-    """Have torchvision and torchaudio checked from now on, whoever imports them."""
-    sys.meta_path.insert(0, _Finder())
-
-
-def refuse_unfit(name: str) -> None:
-    """Refuse a package that was built for another release of torch than the one that is installed."""
-    built_for = _built_for(name)
-    own = re.match(r"(\d+)\.(\d+)", torch.__version__)
-    if built_for is None or own is None or built_for == (own[1], own[2]):
-        return
-    fits = f"'{name}=={COMPANIONS[name](int(own[2]))}.*'" if own[1] == "2" else name
-    version = importlib.metadata.version(name)
-    raise SetupError(
-        f"{name} {version} is made for torch {'.'.join(built_for)}, and torch {torch.__version__} is installed: "
-        "to import it would end the process",
-        f"pip install {fits} 'torch=={torch.__version__.split('+')[0]}'",
-    )
-
-
-def _built_for(name: str) -> tuple[str, str] | None:
-    """Return major and minor of the torch that a package requires exactly; None if it does not say."""
-    try:
-        required = importlib.metadata.requires(name) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = next(filter(None, (re.match(r"torch\s*\(?\s*==\s*(\d+)\.(\d+)", text) for text in required)), None)
-    return (found[1], found[2]) if found else None
-
-
-def declare_torchvision_operators(package: Path) -> None:
-    """Declare the two operators torchvision refuses to import without, if its own library does not bring them.
-
-    PyPI's torchvision cannot load that library beside a CPU-only torch. Its models need none of it: with the schemas
-    declared, the pure-Python parts import. Where the library can be loaded it comes first: it ends the process if
-    somebody has declared its operators before.
-    """
-    for native in package.glob("_C*.so"):
-        with contextlib.suppress(OSError):
-            torch.ops.load_library(native)
-    library = torch.library.Library("torchvision", "FRAGMENT")
-    for schema in _OPERATORS:
-        with contextlib.suppress(RuntimeError):  # they are there
-            library.define(schema)
-    _declared.append(library)
-
 
 # Where the package on PyPI has another name than the module it brings.
 PYPI_NAMES = {"PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml"}

@@ -17,8 +17,8 @@ from model_profiling.base.errors import InputError
 from model_profiling.export.cache import describe
 from model_profiling.export.check.in_process import verify
 from model_profiling.export.command import typed
+from model_profiling.export.prepare.calibration import calibration_calls
 from model_profiling.export.prepare.kept_layers import keep_in_fp32, kept_nodes
-from model_profiling.export.prepare.preparation import calibration_calls
 from model_profiling.export.prepare.quantization import quantized_graph
 from model_profiling.export.request import ExportRequest
 from model_profiling.formats import pte

@@ -37,7 +37,7 @@ def test_a_library_that_can_be_loaded_brings_its_operators_itself(tmp_path: Path
     code = (
         "import sys, torch\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from model_profiling.models.loading import watch_imports\n"
+        "from model_profiling.models.torch_companions import watch_imports\n"
         "def load(path):\n"
         "    global library\n"
         "    library = torch.library.Library('torchvision', 'DEF')\n"

@@ -22,7 +22,8 @@ from model_profiling.export.check.in_process import verify
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.prepare.quantization import quantized_weights
 from model_profiling.models import registered_models
-from model_profiling.models.loading import LoadOptions, load_model, watch_imports
+from model_profiling.models.loading import LoadOptions, load_model
+from model_profiling.models.torch_companions import watch_imports
 from tests.conftest import ROOT, needs
 
 FOLDERS = sorted(path.parent for path in (ROOT / "model_profiling" / "models").glob("*/__init__.py"))

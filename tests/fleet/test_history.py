@@ -19,8 +19,9 @@ import sme2_kit
 from model_profiling.base.cache import read_sealed, write_sealed
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
+from model_profiling.fleet.history.index import place_of
 from model_profiling.fleet.history.program_archive import KeptPrograms
-from model_profiling.fleet.history.run_history import RunHistory, parse_since, place_of
+from model_profiling.fleet.history.run_history import RunHistory, parse_since
 from model_profiling.fleet.history.run_search import real_roots
 from model_profiling.fleet.history.steps import with_steps
 from tests.conftest import ROOT, needs

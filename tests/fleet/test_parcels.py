@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
-from model_profiling.fleet.sweep import ray_connection
+from model_profiling.fleet.sweep import ray_connection, ray_objects
 from model_profiling.fleet.sweep.fetched_results import adopt_export, adopt_run
 from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
 from model_profiling.fleet.sweep.parcels import pack, unpack
@@ -271,20 +271,20 @@ def test_an_object_that_is_not_plain_bytes_is_not_opened(
     kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stored = pickle.dumps(Bomb(tmp_path / "marker"))
-    monkeypatch.setattr(ray_connection, "_stored", lambda *_: (stored, kind))
+    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (stored, kind))
     with pytest.raises(RunError, match="it was not opened"):
-        ray_connection.fetch(None, 1.0)
+        ray_objects.fetch(None, 1.0)
     assert not list(tmp_path.iterdir())
 
 
 def test_plain_bytes_are_taken_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_connection, "_stored", lambda *_: (b"12345", b"RAW"))
-    assert bytes(ray_connection.fetch(None, 1.0)) == b"12345"
-    monkeypatch.setattr(ray_connection, "_MOST_BYTES", 4)
+    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (b"12345", b"RAW"))
+    assert bytes(ray_objects.fetch(None, 1.0)) == b"12345"
+    monkeypatch.setattr(ray_objects, "_MOST_BYTES", 4)
     with pytest.raises(RunError, match="more than any result has"):
-        ray_connection.fetch(None, 1.0)
-    monkeypatch.setattr(ray_connection, "_stored", lambda *_: (None, b"RAW"))
-    assert bytes(ray_connection.fetch(None, 1.0)) == b""
+        ray_objects.fetch(None, 1.0)
+    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (None, b"RAW"))
+    assert bytes(ray_objects.fetch(None, 1.0)) == b""
 
 
 # Before it is kept

@@ -21,7 +21,8 @@ from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome
 from model_profiling.fleet.sweep.jobs import Job, Jobs, export_words
 from model_profiling.fleet.sweep.local_executor import LocalExecutor
 from model_profiling.fleet.sweep.parcels import pack, unpack
-from model_profiling.fleet.sweep.ray_connection import LostError, connected, disconnect, fetch, token_notes
+from model_profiling.fleet.sweep.ray_connection import connected, disconnect, token_notes
+from model_profiling.fleet.sweep.ray_objects import LostError, fetch
 from model_profiling.fleet.sweep.task import ARTIFACTS, RUN, Task, TaskResult, perform, read_result
 from model_profiling.store.artifacts import ExportPaths
 
