@@ -64,5 +64,5 @@ def measure_beside(run: Run, others: OtherRuntimes, platform: Platform, report: 
         run.save()
         raise
     files.write_json(run.path / RUNTIMES, found)
-    run.__dict__.pop("runtimes", None)
+    run.take_inputs()
     return ""

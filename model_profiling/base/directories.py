@@ -36,6 +36,13 @@ def roofs_directory() -> Path:
     return from_home(chosen) if chosen else cache_directory() / "roofs"
 
 
+def state_directory() -> Path:
+    """Return where what cannot be made again is kept for a user: `$XDG_STATE_HOME`, else by the platform's custom."""
+    if chosen := os.environ.get("XDG_STATE_HOME"):
+        return from_home(chosen) / "sme2-kit"
+    return from_home("~/Library/Application Support" if sys.platform == "darwin" else "~/.local/state") / "sme2-kit"
+
+
 def from_home(path: str) -> Path:
     """Return a path that may begin with ~."""
     try:

@@ -324,6 +324,14 @@ def sha256(path: Path) -> str:
     return digest.hexdigest()
 
 
+def identity(path: Path) -> str:
+    """Return 16 digits that differ for other content, or 'unreadable'; '' if there is no such file."""
+    try:
+        return sha256(path)[:16] if is_file(path) else ""
+    except InputError:
+        return "unreadable"
+
+
 def folder_sha256(directory: Path, pattern: str, hash_of: Callable[[Path], str] = sha256) -> str:
     """Return a hash of all files of a folder, with their names, that fit a pattern; '' if there are none."""
     import hashlib
@@ -343,7 +351,8 @@ def locked(directory: Path, who: str) -> Iterator[None]:
     try:
         handle = open_lock(path)
     except OSError as error:
-        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", "Remove it if it is a link.") from None
+        hint = "Remove it if it is a link." if error.errno in (errno.ELOOP, errno.EINVAL) else remedy(error, path)
+        raise SetupError(f"{path} cannot be used as a lock: {error.strerror}", hint) from None
     with os.fdopen(handle, "rb") as file:
         if not try_lock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB):
             raise SetupError(

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import InputError
     from model_profiling.base.printing import say_json
 
-    paths = [resolve_argument(path) for path in shared_flags.given_paths(args)]
+    paths = [resolve_argument(path, writes=not args.what_if) for path in shared_flags.given_paths(args)]
     if not paths:
         raise InputError("nothing to analyse", "Give a run directory or .etdump files.")
     for path in paths:

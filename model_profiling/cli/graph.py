@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 from model_profiling.cli import shared_flags
+from model_profiling.cli.run_argument import resolve_argument
 
 HELP = "show the graph of a run, or of two as one: operators with times, kernels and source lines, by module"
 
@@ -42,7 +43,6 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.printing import say, say_json, warn
     from model_profiling.cli.next_step import ending
     from model_profiling.cli.notes import tell_outdated
-    from model_profiling.store.runs import resolve
 
     if args.other is not None:
         return _both(args)
@@ -50,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             "--model-explorer is for the graph of two programs", f"Run `sme2-kit report {args.run} --model-explorer`."
         )
-    found = Run.open(resolve(args.run), emulated=resolve(args.forecast) if args.forecast else None)
+    emulated = resolve_argument(args.forecast) if args.forecast else None
+    found = Run.open(resolve_argument(args.run, writes=not args.json), emulated=emulated)
     if args.json:
         say_json(found.graphs)
         return 0

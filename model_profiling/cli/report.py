@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say, warn
 from model_profiling.cli import shared_flags
+from model_profiling.cli.run_argument import resolve_argument
 
 if TYPE_CHECKING:
     from model_profiling.api import Run
@@ -61,9 +62,8 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.store.artifacts import MANIFEST
     from model_profiling.store.derived import OutdatedFile
     from model_profiling.store.run_directory import RunDirectory
-    from model_profiling.store.runs import resolve
 
-    paths = [resolve(path) for path in shared_flags.given_paths(args)]
+    paths = [resolve_argument(path, writes=True) for path in shared_flags.given_paths(args)]
     if not paths:
         raise InputError("no run directory", "Give the directory a pipeline wrote to.")
     if not 200 <= args.width <= 4000:
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
     for path in paths:
         if not (path / MANIFEST).is_file():
             RunDirectory(path).manifest()  # says what is there instead
-    emulated = resolve(args.forecast) if args.forecast else None
+    emulated = resolve_argument(args.forecast) if args.forecast else None
     # The artist starts up while everything else is imported and read.
     with DrawingPool() as artist:
         outdated: list[OutdatedFile] = []
@@ -112,13 +112,12 @@ def _model_explorer(paths: list[Path], args: argparse.Namespace) -> int:
     from model_profiling.report.files.explorer_command import explorer_command, open_explorer
     from model_profiling.report.files.report_files import write_model_explorer
     from model_profiling.store.artifacts import MODEL_EXPLORER
-    from model_profiling.store.runs import resolve
 
     if args.png or args.html or args.out or args.title or args.experiment:
         raise InputError(
             "--model-explorer writes no report", "Leave --html, --png, --out, --experiment and --title out."
         )
-    run = Run.open(paths[0], emulated=resolve(args.forecast) if args.forecast else None)
+    run = Run.open(paths[0], emulated=resolve_argument(args.forecast) if args.forecast else None)
     written, outdated = write_model_explorer(run)
     command = explorer_command(run, written)
     say(f"{run.path / MODEL_EXPLORER}: {counted(len(written), 'file')}\n")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from model_profiling.base.printing import tell
 from model_profiling.cli.answer import answer
 from model_profiling.cli.next_step import ending
+from model_profiling.cli.run_argument import tell_interrupted
 
 if TYPE_CHECKING:
     from model_profiling.fleet.history.history_records import HistoryRun
@@ -53,6 +54,8 @@ def show_runs(directory: Path | None, remove: str | None, args: argparse.Namespa
     roots = [directory] if directory is not None else runs.find_runs_below(Path())
     if directory is not None and not runs.list_runs(directory):
         roots = runs.roots_below(directory)
+    for root in roots:
+        tell_interrupted(root)
     found = {str(root): runs.list_runs(root) for root in roots}
     text = "".join(_as_text(root, entries) for root, entries in found.items() if any(found.values()))
     none = "no runs here: measure one with sme2-kit run, or give the directory of one\n"

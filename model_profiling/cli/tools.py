@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say
 from model_profiling.cli import shared_flags
+from model_profiling.cli.run_argument import resolve_argument
 
 if TYPE_CHECKING:
     from model_profiling.analysis.timing.profile import Profile
@@ -169,13 +170,13 @@ def _robust_latency_analysis(args: argparse.Namespace) -> int:
     """Write robust latency statistics of each experiment, or of one or two timeline CSVs, as JSON."""
     from model_profiling.analysis.run.selection import choose
     from model_profiling.analysis.timing.latency import summarise
-    from model_profiling.store.runs import resolve
 
     if args.timeline_csv is None and str(args.path).endswith(".csv"):
         args.timeline_csv, args.path = Path(args.path), None
     if args.timeline_csv is not None:
         return _latency_of_timelines(args)
-    chosen = choose(str(resolve(str(_given(args.path, args.run_dir, "a run directory or an .etdump")))))
+    given = str(_given(args.path, args.run_dir, "a run directory or an .etdump"))
+    chosen = choose(str(resolve_argument(given, writes=args.out is not None)))
     stats = {
         name: {"latency_source": side.latency_source, "latency": summarise(side.turns)}
         for name, side in chosen.items()
@@ -272,13 +273,12 @@ def _generate_kernel_view(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import InputError
     from model_profiling.cli.notes import tell_outdated
     from model_profiling.report.kernel_view import kernel_view, log_view
-    from model_profiling.store.runs import resolve
 
     named = {"SME2 on": args.sme2_on, "SME2 off": args.sme2_off}
     sides = {path.stem: path for path in args.sources} | {name: path for name, path in named.items() if path}
     if not sides:
         raise InputError("there is nothing to show", "Give trace logs, kernel CSVs or a run directory.")
-    only = resolve(args.sources[0]) if len(args.sources) == len(sides) == 1 else None
+    only = resolve_argument(args.sources[0], writes=True) if len(args.sources) == len(sides) == 1 else None
     if only is not None and only.is_dir():
         run = Run.open(only)
         tell_outdated(run.save())

@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.base.errors import InputError
     from model_profiling.store.run_directory import RunDirectory
     from model_profiling.store.runs import resolve
+    from model_profiling.store.transaction import interrupted
 
     if not shared_flags.given_paths(args):
         raise InputError("no run directory", "For example: sme2-kit validate out_toy_cnn/runs/linux")
@@ -33,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         found += derived.stale
         found += [problem for problem in (copy_problem(directory, path) for path in copies) if problem]
     awaited = f"the run was not analysed since it was measured: `sme2-kit analyze {given}`"
-    notes = [awaited] if derived.awaited else []
+    notes = [*([awaited] if derived.awaited else []), *filter(None, [interrupted(directory.path)])]
     lines = [*(f"problem: {problem}" for problem in found), *(f"note: {note}" for note in notes)]
     lines.append(f"{given}: {counted(len(found), 'problem') if found else 'valid'}")
     told = {"valid": not found, "problems": found, "notes": notes}

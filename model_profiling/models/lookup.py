@@ -2,6 +2,7 @@
 
 import ast
 import difflib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ def check_name(name: str) -> None:
     known = sorted({*registered_models(), *failed_folders(), *zoo_models()})
     if name in known:
         return
-    if Path(name).is_dir():
+    if os.path.isdir(name):  # noqa: PTH112 (no name is too long for it)
         raise wrong_folder(Path(name), MODEL)
     here = {target.attribute: f"{target.path}:{target.attribute}" for target in models_here()}
     own = here.get(re.split(r"[.:/]", name)[-1]) or next(

@@ -37,13 +37,13 @@ from model_profiling.pipeline.run_plan import RequestedRun, plan_run
 from model_profiling.pipeline.schedule import groups, lanes_of
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.kernel_trace import generate_shim
-from model_profiling.store import publication
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.store.derived import write_manifest
 from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import device_name, revision
 from model_profiling.store.machine import machine_of
-from model_profiling.store.publication import Publication
+from model_profiling.store.publication import publish
 from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
 from model_profiling.store.runs import InterruptedRun, interrupted_runs
 
@@ -111,7 +111,7 @@ class Pipeline:
 
     def _run_locked(self) -> PipelineResult:
         root = self._directory.path
-        publication.recover(root)
+        transaction.recover(root)
         remove_leftovers(root)
         self._report("preparing", 0, 1)
         self._probe = self._platform.probe()
@@ -263,9 +263,7 @@ class Pipeline:
         _forget_unused(manifest)
         manifest.updated = now()
         dropped = self._standing.dropped(manifest)
-        publication.publish(
-            self._directory.path, self._place.path, Publication(manifest, names, dropped, self._standing.archive)
-        )
+        publish(self._directory.path, self._place.path, manifest, names, dropped, self._standing.archive)
         for name in names:
             clear_directory(self._directory.path / FAILED / name)
         with contextlib.suppress(OSError):  # others failed

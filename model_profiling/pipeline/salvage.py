@@ -15,9 +15,9 @@ from model_profiling.pipeline.partial_run import PartialRun
 from model_profiling.pipeline.progress_log import combined
 from model_profiling.pipeline.run_plan import PARTIAL_RUN
 from model_profiling.pipeline.schedule import groups, lanes_of
-from model_profiling.store import publication
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import EARLIER, MANIFEST
-from model_profiling.store.publication import READY, Publication
+from model_profiling.store.publication import READY, publish
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from model_profiling.store.runs import InterruptedRun, interrupted_runs
 
@@ -32,7 +32,7 @@ def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
     if not root.is_dir():
         raise InputError(f"there is no interrupted run in {root}", "Run the command without --analyze-partial.")
     with files.locked(root, "pipeline"):
-        publication.recover(root)
+        transaction.recover(root)
         place, unfinished = _chosen(root, label, command)
         staged = place.with_name(f"{place.name}{PARTIAL_RUN}")
         clear_directory(staged)
@@ -42,7 +42,7 @@ def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
         if _may_be_latest(found, manifest, unfinished):
             manifest.experiments = {**(found.experiments if found else {}), **manifest.experiments}
             manifest.schedules = {**(found.schedules if found else {}), **manifest.schedules}
-            publication.publish(root, staged, Publication(manifest, names))
+            publish(root, staged, manifest, names)
             clear_directory(staged)
             return RunDirectory(root)
         files.write_json(staged / READY / MANIFEST, manifest)

@@ -427,10 +427,11 @@ class RunDirectory:
             )
         if not Path(manifest.model.path).name or "\0" in manifest.model.path:
             raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
-        for name in (manifest.model.stem, *manifest.experiments, *(r.name for r in manifest.experiments.values())):
-            if not _FILE_NAME.fullmatch(name) or name in (".", ".."):
+        names = {manifest.model.stem: manifest.model.stem, **{n: r.name for n, r in manifest.experiments.items()}}
+        for name, own in names.items():
+            if not _FILE_NAME.fullmatch(name) or name in (".", "..") or own != name:
                 raise InputError(
-                    f"{self.manifest_path} names {name[:80]!r}, which cannot be part of a file's name",
+                    f"{self.manifest_path} names {name[:80]!r}, which cannot be a file's name, or has another name",
                     "It is damaged, or was not written by the kit: run the pipeline again.",
                 )
         for home in map(self.experiment, manifest.experiments):

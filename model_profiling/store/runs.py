@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
-from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.store import publication, transaction
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
 from model_profiling.store.folder_contents import RUN, wrong_folder
 from model_profiling.store.labels import RUN_LABEL
@@ -105,13 +105,14 @@ def unique_label(root: Path, wanted: str) -> str:
     return label
 
 
-def resolve(text: str | Path) -> Path:
+def resolve(text: str | Path, writes: bool = False) -> Path:
     """Return the path that `DIR`, `DIR@LABEL` or either with an experiment means; what exists is itself.
 
-    What a killed run had begun to put in place there is put in place first.
+    For a command that `writes` there, what a killed one had begun to put in place is put in place first.
     """
-    path = Path(_resolved(str(text)))
-    _recover(path)
+    path = Path(_resolved(str(text), writes))
+    if writes:
+        transaction.recover(path)
     return path
 
 
@@ -128,7 +129,7 @@ def _run_below(path: Path) -> Path:
     return below[0] if below else path
 
 
-def _resolved(text: str) -> str:
+def _resolved(text: str, writes: bool) -> str:
     named = _NAMED.fullmatch(text)
     if named is None or _exists(text) or _exists(f"{named['directory']}@{named['label']}"):
         return _found(text)
@@ -136,7 +137,8 @@ def _resolved(text: str) -> str:
     if not root.is_dir():
         return text
     root = _run_below(root)
-    _recover(root)
+    if writes:
+        transaction.recover(root)
     if label in (LATEST, _label_in(root)):
         return f"{root}{rest}"
     if label not in earlier_labels(root):
@@ -163,15 +165,6 @@ def _exists(text: str) -> bool:
         return False
 
 
-def _recover(root: Path) -> None:
-    transaction.recover(root)
-    with contextlib.suppress(OSError):
-        if publication.pending(root):
-            # Held by a run that is at it, or not ours to write: then it is read as it is.
-            with contextlib.suppress(SetupError), files.locked(root, "pipeline"):
-                publication.recover(root)
-
-
 def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
     """Yield the places below .partial in which runs wait to be continued."""
     for path in sorted((root / PARTIAL).glob(f"*/{UNFINISHED}")):
@@ -183,7 +176,6 @@ def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
 
 def list_runs(root: Path) -> list[RunListing]:
     """Return all runs of a directory: the latest, the earlier ones from new to old, and the interrupted ones."""
-    _recover(root)
     found = []
     if (root / MANIFEST).is_file():
         found.append(_run(root, "latest", RunDirectory(root).manifest()))
@@ -210,8 +202,8 @@ def _run(path: Path | None, kind: str, manifest: Manifest, label: str = "") -> R
 
 def remove(root: Path, label: str) -> Path:
     """Remove an earlier or an interrupted run; returns what was removed. The latest one stays."""
-    _recover(root)
     with files.locked(root, "pipeline"):
+        transaction.recover(root)
         waiting = {entry.label: place for place, entry in interrupted_runs(root)}
         place = root / EARLIER / label if label in earlier_labels(root) else waiting.get(label)
         if place is None and label in (LATEST, _label_in(root)):

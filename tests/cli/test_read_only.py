@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from model_profiling.analysis.roofs.roof_rates import slug
+from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
+from model_profiling.cli.main import COMMANDS
+from model_profiling.store import transaction
 from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.runs import resolve
+from model_profiling.store.transaction import interrupted
 from sme2_kit import Run
 from tests.conftest import ROOT, needs
+from tests.helpers.planted import interrupted_change, plant, snapshot
 from tests.helpers.roof_forge import forged_roofs
 from tests.helpers.run_forge import forge_emulated, forge_run
 
@@ -26,7 +32,6 @@ READS = (
     "analyze --json RUN",
     "analyze --what-if CONV=2 RUN",
     "analyze --categories HERE/categories.json RUN",
-    "validate --results RUN",
     "validate --results EMULATED",
     "report -o HERE/report.md --html RUN",
     "report -o HERE/page.html RUN",
@@ -42,6 +47,34 @@ READS = (
     "history --root RUN export --csv HERE/history.csv",
     "validate-skill 05_analyze_results --run-dir RUN",
 )
+# Commands that read, and only read; RUN can be written by them, and holds notes of unfinished work that others planted.
+ONLY_READ = (
+    "runs RUN",
+    "runs RUN --json",
+    "history --root RUN list",
+    "history --root RUN trend toy_cnn",
+    "history --root RUN regressions",
+    "history --root RUN top",
+    "history --root RUN coverage",
+    "validate --results RUN",
+    "validate --results RUN@old",
+    "analyze --what-if CONV=2 RUN",
+    "graph --json RUN",
+    "compare RUN RUN@old",
+    "compare RUN RUN@old --json",
+    "forecast RUN",
+    "roofs show RUN/roofs.json",
+    "models",
+    "targets",
+    "schema",
+    "skills",
+    "completions bash",
+)
+# All others write or measure; some of those above do so with other words.
+WRITING = {
+    *("profile", "check", "tune", "doctor", "kernels", "validate-forecast", "report", "numerics", "sweep", "export"),
+    *("run", "build", "new-model", "mcp", "quicktest", "validate-skill"),
+}
 DRAWS = ("report", "history --root RUN trend")
 WRITES = ("report RUN", "report --png shift RUN", "report --model-explorer RUN", "graph RUN", "runs RUN --remove old")
 _SCRIPT = """
@@ -141,6 +174,84 @@ def test_every_command_that_reads_a_run_works_where_one_may_not_write(
     for command, (code, said) in zip(commands, answers(commands, places), strict=True):
         assert code == 0 and "cannot be written" not in said, (command, said)
     assert state(places["RUN"], places["EMULATED"]) == before
+
+
+def test_every_command_is_known_to_read_or_to_write() -> None:
+    assert {command.split()[0] for command in ONLY_READ} | WRITING == set(COMMANDS)
+
+
+@pytest.mark.parametrize("rights", ["may write", "may read"])
+def test_reading_changes_nothing_whatever_unfinished_work_is_there(rights: str, tmp_path: Path) -> None:
+    run, here = forge_run(KNOWN_GOOD, tmp_path / "run"), tmp_path / "here"
+    here.mkdir()
+    Run.open(run).save()
+    shutil.copytree(run, run / "earlier" / "old")
+    manifest = RunDirectory(run).manifest()
+    files.write_json(run / "roofs.json", forged_roofs(str(manifest.environment["cpu"]), manifest.model.dtype, [], 1))
+    plant(run)
+    if rights == "may read":
+        for path in (run, *run.rglob("*")):
+            path.chmod(path.stat().st_mode & ~0o222)
+    before = snapshot(run)
+    told = answers(ONLY_READ, {"RUN": run, "HERE": here})
+    assert snapshot(run) == before and not list(here.iterdir())
+    for command, (code, said) in zip(ONLY_READ, told, strict=True):
+        assert code < 3 and "Traceback" not in said, (command, said)
+        if " RUN" in command and not command.startswith(("history", "roofs", "forecast")) and "@old" not in command:
+            assert "did not begin here" in said, (command, said)
+
+
+def test_a_command_that_writes_finishes_only_its_own(tmp_path: Path) -> None:
+    run, here = forge_run(KNOWN_GOOD, tmp_path / "run"), tmp_path / "here"
+    here.mkdir()
+    Run.open(run).save()
+    plant(run)
+    planted = snapshot(run)
+    interrupted_change(run, ["metrics.json"], {"analysis_summary.json": b"{}\n"})
+    places = {"RUN": run, "HERE": here}
+    ((_, said),) = answers(("runs RUN",), places)
+    assert "a change of" in said and "was interrupted" in said and (run / "metrics.json").exists()
+    ((code, said),) = answers(("analyze --json RUN",), places)
+    assert code == 0 and "was interrupted" not in said, said
+    after = snapshot(run)
+    # Analysed again: what derives from the run is as it was, and nothing else was touched.
+    for name, (mode, _, held) in planted.items():
+        if name not in ("derived.json", ".a.sme2-kit.tmp"):
+            assert (after[name][0], after[name][2]) == (mode, held), name
+    assert after.keys() == planted.keys()
+
+
+def test_a_directory_that_was_moved_is_read_as_it_is(tmp_path: Path) -> None:
+    run = forge_run(KNOWN_GOOD, tmp_path / "run")
+    Run.open(run).save()
+    interrupted_change(run, ["metrics.json"], {"manifest.json": b"theirs"})
+    moved = run.rename(tmp_path / "moved")
+    before = snapshot(moved)
+    assert resolve(moved, writes=True) == moved and snapshot(moved) == before
+    assert "did not begin here" in interrupted(moved) and problems(RunDirectory(moved)) == []
+
+
+@pytest.mark.parametrize("state", ["readable by others", "of another size", "a link", "nowhere"])
+def test_a_secret_that_others_can_know_proves_nothing(
+    state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home, run = tmp_path / "state", forge_run(KNOWN_GOOD, tmp_path / "run")
+    key = home / "sme2-kit" / "key"
+    key.parent.mkdir(parents=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    target = tmp_path / "target" if state == "a link" else key
+    target.write_bytes(b"k" * (31 if state == "of another size" else 32))
+    target.chmod(0o644 if state == "readable by others" else 0o600)
+    if state == "a link":
+        key.symlink_to(target)
+    if state == "nowhere":
+        monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    interrupted_change(run, [], {"manifest.json": b"theirs"})
+    monkeypatch.setattr(transaction, "_UNKEPT", b"another process")
+    resolve(run, writes=True)
+    assert (run / "manifest.json").read_bytes() != b"theirs" and "did not begin here" in interrupted(run)
+    Run.open(run).save()  # without a secret, what is written is written all the same
+    assert (run / "metrics.json").exists()
 
 
 @pytest.mark.wide

@@ -348,17 +348,25 @@ def _derived_seeds() -> list[bytes]:
 
 def _read_change(data: bytes, folder: Path) -> None:
     """What cannot be read stays as it is; what can be leads nowhere else."""
-    home = folder / "run" / ".change-0"
+    root = folder / "run"
+    home = root / ".change-0"
     home.mkdir(exist_ok=True)
     (home / "0").write_bytes(b"new")
     _at(home, "change.json", data)
-    transaction.recover(folder / "run")
+    transaction.recover(root)
+    assert transaction.interrupted(root), "nobody has proved it"
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError):
+        note = msgspec.json.decode(data, type=transaction._Note)
+        proved = msgspec.structs.replace(note, proof=transaction._proof_of(root, home, note))
+        _at(home, "change.json", msgspec.json.encode(proved))
+    transaction.recover(root)
     if home.exists():
         raise InputError("the note is left alone", "")
 
 
 def _change_seeds() -> list[bytes]:
-    return [msgspec.json.encode({"removed": ["report.md", "x/y.csv"], "written": ["metrics.json", "report.html"]})]
+    placed = {"metrics.json": ".change-0/0", "report.html": ".change-0/1"}
+    return [msgspec.json.encode({"removed": ["report.md", "x/y.csv"], "placed": placed, "proof": "0"})]
 
 
 def _numerics_seeds() -> list[bytes]:

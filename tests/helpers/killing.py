@@ -79,7 +79,9 @@ def kill_everywhere(command: str, source: Path, home: Path, each: int) -> int:
         if code == 0:
             return kills
         assert code == -signal.SIGKILL, code
-        directory = RunDirectory(resolve(root))
+        there, directory = _state(root), RunDirectory(resolve(root))
+        assert _state(root) == there, kills
+        resolve(root, writes=True)
         assert problems(directory) == [], kills
         assert check_staleness(directory) in (Staleness(), Staleness(awaited=True)), kills
         after = _state(root)

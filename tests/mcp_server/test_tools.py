@@ -1,6 +1,7 @@
 """What the server says of its tools, prompts and resources, and that it is so: for every tool, whichever there are."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from model_profiling.mcp_server.playbooks import SCHEME
 from model_profiling.mcp_server.server import build_server
 from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
+from tests.helpers.planted import plant, snapshot
 
 # What a person does at a terminal and an assistant has other ways for. Sweeps and validations take longer than a call.
 NOT_TOOLS = {
     *("build", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep", "targets"),
     "validate-forecast",
 }
+KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 READ_ONLY = {"compare", "doctor", "forecast", "history", "models", "roofs", "runs", "validate", "what_if"}
 
 
@@ -82,6 +85,23 @@ def test_hints_say_what_a_tool_may_change(tools: dict[str, Any]) -> None:
         assert hints.idempotent_hint == ("force" not in tool.input_schema["properties"]), name
     assert {name for name, tool in tools.items() if tool.annotations.open_world_hint} == {"run"}
     assert {"run", "export", "profile", "tune"} <= {n for n, tool in tools.items() if tool.annotations.destructive_hint}
+
+
+def test_a_tool_that_reads_changes_nothing_whatever_unfinished_work_is_there(tmp_path: Path) -> None:
+    run = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "space" / "run"))
+    plant(run)
+    before = snapshot(tmp_path / "space")
+    arguments: dict[str, dict[str, Any]] = {
+        **{name: {"run_dir": "run"} for name in ("runs", "validate", "forecast")},
+        "what_if": {"run_dir": "run", "speedups": {"CONV": 2}},
+        "compare": {"before": "run", "after": "run"},
+        "history": {"question": "list"},
+        **{name: {} for name in ("doctor", "models", "roofs")},
+    }
+    assert arguments.keys() == READ_ONLY
+    told = ask_all(tmp_path / "space", [("call_tool", name, words) for name, words in arguments.items()])
+    assert snapshot(tmp_path / "space") == before
+    assert not any("Traceback" in result.content[0].text for result in told)
 
 
 def test_choices_are_those_of_the_kit(tools: dict[str, Any]) -> None:

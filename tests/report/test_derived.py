@@ -1,9 +1,12 @@
 """Derived files are of the run as it is now: `run` renews or removes what it outdates, `validate` notices the rest."""
 
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +14,18 @@ from typing import Any
 
 import pytest
 
+from model_profiling.analysis.roofs.roof_rates import slug
 from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.run.staleness import Staleness, check_staleness, copy_problem
+from model_profiling.analysis.sme2 import kernel_table
+from model_profiling.base import files
+from model_profiling.base.directories import roofs_directory
 from model_profiling.cli.tools import main as tool
 from model_profiling.report import combined
 from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.files import report_files
 from model_profiling.store import derived
-from model_profiling.store.artifacts import CATEGORIES, DERIVED
+from model_profiling.store.artifacts import CATEGORIES, DERIVED, RUN_NUMERICS, RUNTIMES, ExportPaths
 from model_profiling.store.derived import (
     DerivedIndex,
     DerivedWriter,
@@ -31,6 +38,9 @@ from model_profiling.store.derived import (
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
+from tests.helpers.numerics_forge import layer, numerics
+from tests.helpers.roof_forge import forged_roofs
+from tests.helpers.runtime_forge import runtimes
 
 KNOWN_GOOD = Path(__file__).parents[1] / "data" / "known_good_run"
 REPORTS = {"report.md", "report.html", "trace.json", "shift.png", "report_charts/shift.svg", "report_charts/shift.png"}
@@ -228,6 +238,128 @@ def test_every_file_that_computes_numbers_makes_another_version(tmp_path: Path) 
         before.add(derived.code_hash(package))
     (package / "report" / "words.py").write_text("")
     assert derived.code_hash(package) in before
+
+
+def _own_table(path: Path) -> None:
+    files.write_json(kernel_table.table_path("1.5.1"), kernel_table.KernelTable("1.5.1", "an emulator", []))
+
+
+def _own_roofs(path: Path) -> None:
+    manifest = RunDirectory(path).manifest()
+    record, cpu = next(iter(manifest.experiments.values())), str(manifest.environment["cpu"])
+    assert record.features is not None
+    roofs = forged_roofs(cpu, manifest.model.dtype, record.features.active, record.threads)
+    files.write_json(roofs_directory() / f"{slug(cpu)}.json", roofs)
+
+
+def _etrecord(path: Path) -> None:
+    record = ExportPaths(Path(RunDirectory(path).manifest().model.path)).etrecord
+    record.write_bytes(record.read_bytes() + b"more")
+
+
+INPUTS: dict[str, Callable[[Path], object]] = {
+    "kernel table of ExecuTorch 1.5.1": _own_table,
+    "roofs": _own_roofs,
+    "accuracy of layers": lambda run: files.write_json(
+        run / RUN_NUMERICS, numerics([layer(0, 40.0)], sha256=RunDirectory(run).manifest().model.sha256)
+    ),
+    "comparison of runtimes": lambda run: files.write_json(
+        run / RUNTIMES, runtimes(pte_sha256=RunDirectory(run).manifest().model.sha256)
+    ),
+    "category table": lambda run: (run / CATEGORIES).write_text('{"operators": {"mean.out": "CONV"}}'),
+    "ETRecord": _etrecord,
+}
+
+
+@pytest.fixture
+def of_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that was analysed beside its program, on a machine of which nothing else is known."""
+    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("SME2_KIT_ROOFS", raising=False)
+    run, program = tmp_path / "run", tmp_path / "tiny_xnnpack_fp32.pte"
+    shutil.copytree(KNOWN_GOOD, run)
+    for name in (program.name, f"{program.name}.etrecord"):
+        shutil.copy(KNOWN_GOOD.parent / "fuzz_seeds" / name, tmp_path / name)
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["model"].update(path=str(program), sha256=files.sha256(program))
+    for record in manifest["experiments"].values():
+        record["runner"]["executorch"] = "1.5.1"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    Run.open(run).save()
+    assert check_staleness(RunDirectory(run)) == Staleness()
+    return run
+
+
+@pytest.mark.parametrize("name", INPUTS)
+def test_whatever_a_new_report_would_be_made_from_instead_makes_the_last_one_stale(name: str, of_program: Path) -> None:
+    before = Run.open(of_program).sources
+    INPUTS[name](of_program)
+    (problem,) = check_staleness(RunDirectory(of_program)).stale
+    assert f"the {name} has changed since; `sme2-kit analyze" in problem
+    assert Run.open(of_program).sources != before
+    Run.open(of_program).save()
+    assert check_staleness(RunDirectory(of_program)) == Staleness()
+    if name != "ETRecord":
+        assert name in index_of(RunDirectory(of_program)).used
+
+
+def test_a_run_elsewhere_is_as_valid_as_where_its_program_is(of_program: Path) -> None:
+    manifest = RunDirectory(of_program).manifest()
+    for path in (Path(manifest.model.path), ExportPaths(Path(manifest.model.path)).etrecord):
+        path.unlink()
+    assert check_staleness(RunDirectory(of_program)) == Staleness()
+
+
+def test_a_run_that_an_earlier_kit_analysed_is_not_judged_by_what_that_did_not_look_at(of_program: Path) -> None:
+    index = json.loads((of_program / DERIVED).read_text())
+    assert index.pop("inputs")
+    for entry in index["files"].values():
+        entry["sources"] = fingerprint(RunDirectory(of_program), {}, index["kit"])
+    (of_program / DERIVED).write_text(json.dumps(index))
+    for change in INPUTS.values():
+        change(of_program)
+    assert check_staleness(RunDirectory(of_program)) == Staleness()
+
+
+_RECORDED = """
+import os, sys
+from pathlib import Path
+opened = {}
+def hook(event, args):
+    if event == "open" and isinstance(args[0], str):
+        opened.setdefault(os.path.abspath(args[0]))
+sys.addaudithook(hook)
+from model_profiling.report.files import report_files
+from sme2_kit import Run
+from tests.helpers.sketching import Sketcher
+run = Run.open(sys.argv[1])
+report_files.write_report(run, Sketcher(), Path(sys.argv[2]), page=True)
+run.graphs
+print("\\n".join(path for path in opened if path.startswith(sys.argv[3]) and os.path.isfile(path)))
+"""
+
+
+def test_every_file_that_a_report_opens_is_in_its_fingerprint(of_program: Path, tmp_path: Path) -> None:
+    """Whatever is not named with its hash in the manifest is noticed when it changes."""
+    for change in INPUTS.values():
+        change(of_program)
+    Run.open(of_program).save()
+    shutil.rmtree(roofs_directory())  # they are kept with the run
+    words = [sys.executable, "-c", _RECORDED, str(of_program), str(tmp_path / "out" / "report.md"), str(tmp_path)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stderr
+    opened = [Path(line) for line in done.stdout.splitlines() if "/out/" not in line and "/.change-" not in line]
+    names = {path.name for path in opened}
+    assert {"manifest.json", "1.5.1.json", "roofs.json", "numerics.json", "runtimes.json", "categories.json"} <= names
+    manifest = (of_program / "manifest.json").read_text()
+    for path in opened:
+        data = path.read_bytes()
+        if files.sha256(path) in manifest or path.name in ("manifest.json", DERIVED, "hashes"):
+            continue
+        path.write_bytes(data.replace(b"1", b"2") if b"1" in data else data[:-2])
+        assert check_staleness(RunDirectory(of_program)).stale, path
+        path.write_bytes(data)
 
 
 def test_a_file_that_no_longer_derives_is_removed_with_what_it_showed(directory: RunDirectory) -> None:

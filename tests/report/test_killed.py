@@ -101,13 +101,20 @@ def test_results_that_were_there_and_are_gone_are_a_problem(run: Path) -> None:
 
 
 def test_what_a_living_writer_has_begun_stays_and_what_a_dead_one_left_goes(run: Path) -> None:
-    ours, dead = transaction.begin(run), run / ".change-0123456789abcdef"
-    assert ours is not None
+    ours, other, foreign = transaction.begin(run), transaction.begin(run), run / ".change-0123456789abcdef"
+    assert ours is not None and other is not None
     ours.write("a.txt", b"a")
-    dead.mkdir()
-    (dead / "0").write_bytes(b"half")
+    other.write("b.txt", b"half")
+    ended = other._end.detach()  # as a kill does
+    assert ended is not None
+    os.close(ended[2][1])
+    foreign.mkdir()
+    (foreign / "0").write_bytes(b"theirs")
     resolve(run)
-    assert not dead.exists() and not (run / "a.txt").exists()
+    assert other.folder.exists()
+    resolve(run, writes=True)
+    assert not other.folder.exists() and (foreign / "0").exists() and not (run / "a.txt").exists()
+    shutil.rmtree(foreign)
     with ours.committing():
         pass
     assert (run / "a.txt").read_bytes() == b"a" and not list(run.glob(".change-*"))
@@ -126,12 +133,16 @@ def test_a_note_of_a_change_from_anywhere_writes_and_removes_nothing_elsewhere(n
     run, outside = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "run")), tmp_path / "x"
     outside.write_text("precious")
     (run / "link").symlink_to(tmp_path)
-    for kind in ("removed", "written"):
+    for kind in ("removed", "placed", "from"):
         folder = run / f".change-{kind}"
         folder.mkdir()
         (folder / "0").write_text("theirs")
-        note = {"removed": [], "written": [], kind: [name.replace("OUTSIDE", str(outside))]}
-        (folder / "change.json").write_bytes(msgspec.json.encode(note))
-    assert resolve(run) == run
+        named = name.replace("OUTSIDE", str(outside))
+        placed = {"placed": {named: f"{folder.name}/0"}, "from": {"x.txt": named}}.get(kind, {})
+        note = transaction._Note([named] if kind == "removed" else [], placed)
+        # Even if it is this user's own.
+        proof = transaction._proof_of(run, folder, note) if "\0" not in name else ""
+        files.write_json(folder / "change.json", msgspec.structs.replace(note, proof=proof))
+    assert resolve(run, writes=True) == run
     Run.open(run).save()
     assert outside.read_text() == "precious" and problems(RunDirectory(run)) == []

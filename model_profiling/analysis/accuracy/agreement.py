@@ -99,19 +99,23 @@ def read_outputs(base: Path, tensors: Sequence[TensorInfo | TensorFile]) -> list
 
 def expected_outputs(directory: Path, export: ExportRecord | None) -> list[Array]:
     """Return what eager PyTorch computed at export; empty if it was not kept."""
-    paths = [directory / tensor.file for tensor in export.outputs] if export else []
-    if not all(map(files.is_file, paths)):
-        return []
-    return [_expected(path) for path in paths]
+    names = [tensor.file for tensor in export.outputs] if export else []
+    return [_expected(directory / name) for name in names] if all(_is_kept(directory, n, export) for n in names) else []
 
 
 def expected_logits(directory: Path, export: ExportRecord | None, phase: Phase) -> list[Array]:
     """Return what eager PyTorch answered at export to the last token of a phase; empty if it was not asked."""
     logits = export.sequence.logits if export is not None and export.sequence is not None else {}
     file = logits.get(str(phase.last))
-    if file is None or not files.is_file(directory / file):
+    if file is None or not _is_kept(directory, file, export):
         return []
     return [_expected(directory / file).ravel()]
+
+
+def _is_kept(directory: Path, name: str, export: ExportRecord | None) -> bool:
+    """Return whether a file of an export is there as it was exported: what another export put there is of no use."""
+    path, known = directory / name, export.files.get(name) if export is not None else None
+    return files.is_file(path) and known in (None, files.sha256(path))
 
 
 def last_logits(outputs: list[Array]) -> list[Array]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,21 +20,26 @@ from model_profiling.analysis.roofs.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary, DumpAnalysis, analyse_dumps
 from model_profiling.analysis.run.experiment_labels import experiment_labels, replace_names, switched_features
 from model_profiling.analysis.run.summary import analyse_run, has_times
+from model_profiling.analysis.sme2.kernel_table import user_table_identity
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.units import counted
 from model_profiling.formats.etdump.flatbuffer import IDENTIFIER
 from model_profiling.runner.features import feature_label
 from model_profiling.store import artifacts
-from model_profiling.store.derived import fingerprint
+from model_profiling.store.derived import ROOFS_INPUT, TABLE_INPUT, fingerprint
 from model_profiling.store.run_directory import Manifest, RunDirectory, Turn, without_threads, without_version
 
 # `--categories builtin`: forget the table that the run remembers.
 BUILT_IN = "builtin"
+# Of the inputs that are not kept with a run the one that only the machine has that exported its program.
+ETRECORD_INPUT = "ETRecord"
 _View = TypeVar("_View", bound="RunData")
+_etrecord_identity = FileMemo(files.identity)
 
 
 class RunData:
@@ -58,12 +64,25 @@ class RunData:
         self.table = table
         self.emulated = emulated
         self.target = target
-        self.roofs, self.sources = RunRoofs(), ""
+        self.roofs, self.inputs, self.sources = RunRoofs(), dict[str, str](), ""
         if not path.is_file():
-            # Those of the whole run, whatever is shown of it: they are a part of what it is made from.
-            self.roofs = run_roofs(path, self.run_directory.manifest() if only else self.manifest)
-            # What it is made from, as it is now: taken before times are read, so that a change in between is noticed.
-            self.sources = fingerprint(self.run_directory, categories=table.identity, roofs=self.roofs.identity)
+            self.take_inputs()
+
+    def take_inputs(self) -> None:
+        """Take what it is made from, as it is now: before times are read, so that a change in between is noticed."""
+        # Those of the whole run, whatever is shown of it.
+        manifest = self.run_directory.manifest() if self.only else self.manifest
+        self.roofs = run_roofs(self.path, manifest)
+        for name in ("numerics", "runtimes"):
+            self.__dict__.pop(name, None)
+        versions = sorted({record.runner.executorch_name for record in manifest.experiments.values()})
+        found = {TABLE_INPUT: self.table.identity, ROOFS_INPUT: self.roofs.identity}
+        found |= {"accuracy of layers": _identity(self.numerics), "comparison of runtimes": _identity(self.runtimes)}
+        program = manifest.model.file()
+        found[ETRECORD_INPUT] = _etrecord_identity(artifacts.ExportPaths(program).etrecord) if program else ""
+        found |= {f"kernel table of ExecuTorch {version}": user_table_identity(version) for version in versions}
+        self.inputs = {name: identity for name, identity in found.items() if identity}
+        self.sources = fingerprint(self.run_directory, self.inputs)
 
     @classmethod
     def open(
@@ -317,6 +336,10 @@ class RunData:
         if self.numerics is not None:
             kept[artifacts.RUN_NUMERICS] = files.json_bytes(self.numerics)
         return kept
+
+
+def _identity(value: msgspec.Struct | None) -> str:
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:16] if value is not None else ""
 
 
 def _check_dump(path: Path) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from model_profiling.analysis.run.run_data import ETRECORD_INPUT, RunData
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store import artifacts
@@ -45,9 +46,9 @@ def check_staleness(directory: RunDirectory) -> Staleness:
     try:
         index = read_index(directory)
         current = current_fingerprint(directory, index)
+        found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
     except KitError as error:
         return Staleness([f"{error.message}; `{renew_command(_ANALYZE, directory)}` writes it again"])
-    found = Staleness(awaited=needs_analysis(directory))
     for name, entry in (index.files if index else {}).items():
         path = inside(directory, name)
         if path is not None and files.is_file(path):
@@ -62,6 +63,17 @@ def check_staleness(directory: RunDirectory) -> Staleness:
                 f"remove it, or `{renew_command(renew, directory)}` writes it again"
             )
     return found
+
+
+def _changed_inputs(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[str]:
+    """Yield what a new report would be made from instead of what the last one was."""
+    if index is None or index.inputs is None:
+        return
+    now = RunData.open(directory.path)
+    renew = renew_command(_ANALYZE, directory)
+    for name in sorted({name for name, _ in index.inputs.items() ^ now.inputs.items()}):
+        if name in now.inputs or name != ETRECORD_INPUT:  # it is not there on another machine: all is as it was
+            yield f"results and reports are stale: the {name} has changed since; `{renew}` makes them again"
 
 
 def needs_analysis(directory: RunDirectory) -> bool:
@@ -101,10 +113,21 @@ def _problem(
     if files.sha256(path) != entry.sha256:
         return [f"{name} was changed after it was written; `{renew}` writes it again"]
     for other, sources in entry.others.items():
-        run = RunDirectory(directory.path / other)
-        if index and files.is_file(run.manifest_path) and fingerprint(run, index.kit) != sources:
-            return [f"{name} is stale: {run.path} has changed since; `{renew}` makes it again"]
+        path = directory.path / other
+        if index and _identity(path, index.kit) not in ("", sources):
+            return [f"{name} is stale: {path} has changed since; `{renew}` makes it again"]
     return []
+
+
+def _identity(other: Path, kit: str) -> str:
+    """Return the fingerprint of another run, or of a file; '' where there is none, as on another machine."""
+    try:
+        if not files.is_file(other / artifacts.MANIFEST):
+            return files.identity(other)
+        run = RunData.open(other)
+        return fingerprint(run.run_directory, run.inputs, kit)
+    except KitError:
+        return "damaged"
 
 
 def _outdated(name: str, renew: str) -> str:

@@ -136,14 +136,24 @@ def table_path(executorch: str) -> Path:
     return cache_directory() / "kernel_tables" / f"{executorch}.json"
 
 
-@functools.lru_cache(maxsize=8)
 def known_table(executorch: str) -> KernelLookup | None:
     """Return the table of an ExecuTorch: the user's own, else the one of the kit; None if there is none."""
-    if not executorch or executorch != Path(executorch).name:
-        return None
-    path = next((p for p in (table_path(executorch), _SHIPPED / f"{executorch}.json") if files.is_file(p)), None)
-    if path is None:
-        return None
+    own = user_table_identity(executorch)
+    path = table_path(executorch) if own else _SHIPPED / f"{executorch}.json"
+    return _read_table(path, executorch, own) if _is_name(executorch) and files.is_file(path) else None
+
+
+def user_table_identity(executorch: str) -> str:
+    """Return another text for each table that the user made of an ExecuTorch; '' if there is none."""
+    return files.identity(table_path(executorch)) if _is_name(executorch) else ""
+
+
+def _is_name(executorch: str) -> bool:
+    return bool(executorch) and executorch == Path(executorch).name
+
+
+@functools.lru_cache(maxsize=8)
+def _read_table(path: Path, executorch: str, identity: str) -> KernelLookup:
     table = files.read_json(path, KernelTable, "kernel table")
     if table.executorch != executorch:
         raise InputError(f"{path} is of ExecuTorch {table.executorch}", f"Make it again: {MAKE}")

@@ -16,11 +16,11 @@ from model_profiling.export.cache import cached
 from model_profiling.export.request import ExportRequest
 from model_profiling.fleet.sweep.jobs import Job, finished_run
 from model_profiling.pipeline.config import is_experiment_name
-from model_profiling.store import publication
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import EARLIER, PARTIAL, ExportPaths
 from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import revision
-from model_profiling.store.publication import READY, Publication
+from model_profiling.store.publication import READY, publish
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from model_profiling.store.runs import time_label, unique_label
 
@@ -32,7 +32,7 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
     leaves a note of something that is not there, and so an unfinished job; a kill later is recovered from.
     """
     with files.locked(root, "pipeline"):
-        publication.recover(root)
+        transaction.recover(root)
         manifest = _checked(job, incoming, program)
         before = RunDirectory(root).manifest() if finished_run(root) is not None else None
         manifest.label = unique_label(root, time_label(manifest.created))
@@ -56,7 +56,7 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
         archive = before.label if before is not None else ""
         if archive and (root / EARLIER / archive).exists():
             archive = unique_label(root, archive)
-        publication.publish(root, place, Publication(manifest, list(manifest.experiments), dropped, archive))
+        publish(root, place, manifest, manifest.experiments, dropped, archive)
         files.remove_directory(place)
         if manifest.timing == "measured" and not is_keeping_off():
             # For the history of the cell, as a run here would.

@@ -24,7 +24,7 @@ from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, 
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.partial_run import remove_leftovers
-from model_profiling.store import publication
+from model_profiling.store import transaction
 from model_profiling.store.artifacts import PARTIAL
 from model_profiling.store.run_directory import Manifest
 
@@ -340,9 +340,9 @@ class _Round:
 def _recover(directory: Path) -> None:
     """Put in place what a killed run had decided to, and remove what it had no time to."""
     with contextlib.suppress(KitError):
-        if publication.pending(directory) or (directory / PARTIAL).is_dir():
+        if transaction.interrupted(directory) or (directory / PARTIAL).is_dir():
             with files.locked(directory, "pipeline"):
-                publication.recover(directory)
+                transaction.recover(directory)
                 remove_leftovers(directory)
 
 
