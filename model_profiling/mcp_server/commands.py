@@ -1,6 +1,5 @@
 """How tools run commands of the kit: words from arguments, and one place that knows the workspace."""
 
-import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from mcp.server.mcpserver import Context
 
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import CommandResult, ProgressCounter, run_kit
+from model_profiling.models.options import setting
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms.choosing import checked, named
 from model_profiling.platforms.platform_table import MACHINES
@@ -65,10 +65,4 @@ def settings_words(settings: Mapping[str, object] | None) -> list[str]:
 
 def _spelled(value: object) -> str:
     """Return a value as `--set` reads it: a Python literal; text that cannot be taken for one has no quotes."""
-    if not isinstance(value, str):
-        return repr(value)
-    try:
-        ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return repr(value) if value in ("true", "false") else value
-    return repr(value)
+    return value if isinstance(value, str) and setting(value) == value else repr(value)
