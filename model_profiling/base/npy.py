@@ -8,8 +8,8 @@ from typing import Any, BinaryIO
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 
-# What NumPy writes as a header, and no other Python: NumPy itself evaluates it as an expression. runner/native/tensors.h
-# reads the same.
+# What NumPy writes as a header, and no other Python: NumPy itself evaluates it as an expression. The runner reads the
+# same (runner/native/tensors.h).
 _ITEM = re.compile(r"\s*'(descr|fortran_order|shape)'\s*:\s*('[^']*'|True|False|\([^()]*\))\s*(?:,|(?=\}))", re.ASCII)
 _DTYPE = re.compile(r"'([<>|=]?[a-zA-Z?][0-9]{0,3})'")
 _SHAPE = re.compile(r"\(\s*(?:[0-9]{1,18}\s*,\s*)+(?:[0-9]{1,18}\s*)?\)|\(\s*\)", re.ASCII)
