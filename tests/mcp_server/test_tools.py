@@ -173,7 +173,7 @@ TEXTS = {("report", "title"), ("what_if", "speedups"), ("history", "labels"), ("
 
 
 # Names that a command looks up elsewhere than among the files of its folder, which may have a file of that name.
-NAMES = {"dtype", "experiments", "input_shapes", "keep_fp32", "label", "method", "model", "platform", "since"}
+NAMES = {"dtype", "experiments", "keep_fp32", "label", "method", "model", "platform", "since"}
 
 
 @pytest.fixture
