@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.base import files
+from model_profiling.base import files, zips
 from model_profiling.base.errors import InputError, SetupError
 
 # Where training code likes to put the state dict inside what it saves.
@@ -44,7 +44,11 @@ def load_checkpoint(module: torch.nn.Module, path: Path, remembered: Callable[[]
                 "Check that it was saved from this size of the architecture.",
             )
     _refuse_two_for_one(path, state, own)
-    module.load_state_dict(state, strict=False)  # what may be missing was decided above
+    try:
+        module.load_state_dict(state, strict=False)  # what may be missing was decided above
+    except RuntimeError as error:
+        why = str(error).strip().splitlines()[-1].strip()[:200]
+        raise InputError(f"checkpoint {path} cannot be put into the model: {why}", "Check how it was saved.") from None
     return f"checkpoint {path.name} (sha256 {files.sha256(path)[:12]})"
 
 
@@ -67,30 +71,41 @@ def _state_dict(path: Path) -> dict[str, torch.Tensor]:
             value = value[name]
     if not isinstance(value, dict) or not value or not all(isinstance(leaf, torch.Tensor) for leaf in value.values()):
         raise InputError(f"checkpoint {path} contains no state dict", "Save model.state_dict(), not the model.")
+    for key, tensor in value.items():
+        if not isinstance(key, str) or (kind := _other_kind(tensor)):
+            what = f"{key} is {kind}" if isinstance(key, str) else f"the key {key!r:.80} is not text"
+            raise InputError(
+                f"checkpoint {path}: {what}", "Save model.state_dict(), with plain tensors by their names."
+            )
     # DataParallel puts this before every name.
     prefix = "module." if all(key.startswith("module.") for key in value) else ""
     return {key.removeprefix(prefix): tensor for key, tensor in value.items()}
 
 
+def _other_kind(tensor: torch.Tensor) -> str:
+    """Return what a tensor is if its values do not lie in memory one after another, else ''."""
+    if tensor.is_nested or tensor.layout != torch.strided:
+        return (
+            "a nested tensor" if tensor.is_nested else f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
+        )
+    return "a quantized tensor" if tensor.is_quantized else "a tensor without values" if tensor.is_meta else ""
+
+
 def _read(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        try:
-            from safetensors import SafetensorError
-            from safetensors.torch import load_file
-        except ModuleNotFoundError:
-            raise SetupError("safetensors is not installed", "pip install safetensors") from None
-        try:
-            with files.open_file(path):
-                return load_file(str(path))
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"checkpoint {path} cannot be read: {error}", "Download or save it again.") from None
     try:
-        with files.open_file(path):
+        with files.open_file(path) as file:
+            if path.suffix == ".safetensors":
+                from safetensors.torch import load_file
+
+                return load_file(str(path))
+            zips.refuse_bomb_in(file, files.size_of(file))
             return torch.load(path, map_location="cpu", weights_only=True)
+    except ModuleNotFoundError:
+        raise SetupError("safetensors is not installed", "pip install safetensors") from None
     except Exception as error:  # noqa: BLE001 - a file that is no pickle is read as one, and anything may come of that
         said = str(error).strip()
         first = said.splitlines()[0] if " " in said else f"{type(error).__name__} {said}"
         raise InputError(
             f"checkpoint {path} cannot be loaded as plain weights: {first[:200]}",
-            "Save model.state_dict(): files that must run code to load are refused.",
+            "Download it again, or save model.state_dict(): files that must run code to load are refused.",
         ) from None
