@@ -8,8 +8,8 @@ from typing import BinaryIO
 
 # All that zipfile raises for a damaged zip, one that is cut off, or one of a kind that it does not know.
 ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError, OverflowError)
-# ExecuTorch and torch pack nothing; real graphs and headers, if someone packs them, shrink to a fortieth. A bomb shrinks
-# to a thousandth.
+# ExecuTorch and torch pack nothing; real graphs and headers, if someone packs them, shrink to a fortieth, and a bomb
+# shrinks to a thousandth.
 MAX_RATIO = 60
 _RATIO_FROM = 4 << 20
 

@@ -167,7 +167,7 @@ def test_a_dtype_that_a_target_does_not_know_is_refused(name: str) -> None:
 
 
 FIGURES = ["vector_bits", "units", "near_gb_s", "far_gb_s", "near_bytes", "readout_ns", "pack_ns"]
-PLACES = [(name,) for name in FIGURES]
+PLACES: list[tuple[str, ...]] = [(name,) for name in FIGURES]
 PLACES += [(side, "fp32") for side in ("sme2", "neon")] + [("threads", part) for part in ("scaling", "sharing", "neon")]
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -440.0, 1e308, 5e-324, 1.0, 1e6])
 
