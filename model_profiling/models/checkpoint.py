@@ -1,5 +1,6 @@
 """Real weights for a model: a .safetensors file, or a state dict that torch loads without running code from it."""
 
+import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
@@ -44,11 +45,7 @@ def load_checkpoint(module: torch.nn.Module, path: Path, remembered: Callable[[]
                 "Check that it was saved from this size of the architecture.",
             )
     _refuse_two_for_one(path, state, own)
-    try:
-        module.load_state_dict(state, strict=False)  # what may be missing was decided above
-    except RuntimeError as error:
-        why = str(error).strip().splitlines()[-1].strip()[:200]
-        raise InputError(f"checkpoint {path} cannot be put into the model: {why}", "Check how it was saved.") from None
+    module.load_state_dict(state, strict=False)  # what may be missing was decided above
     return f"checkpoint {path.name} (sha256 {files.sha256(path)[:12]})"
 
 
@@ -72,23 +69,20 @@ def _state_dict(path: Path) -> dict[str, torch.Tensor]:
     if not isinstance(value, dict) or not value or not all(isinstance(leaf, torch.Tensor) for leaf in value.values()):
         raise InputError(f"checkpoint {path} contains no state dict", "Save model.state_dict(), not the model.")
     for key, tensor in value.items():
-        if not isinstance(key, str) or (kind := _other_kind(tensor)):
-            what = f"{key} is {kind}" if isinstance(key, str) else f"the key {key!r:.80} is not text"
-            raise InputError(
-                f"checkpoint {path}: {what}", "Save model.state_dict(), with plain tensors by their names."
-            )
+        if why := _unusual(key, tensor):
+            raise InputError(f"checkpoint {path}: {why}", "Save model.state_dict(): plain tensors by their names.")
     # DataParallel puts this before every name.
     prefix = "module." if all(key.startswith("module.") for key in value) else ""
     return {key.removeprefix(prefix): tensor for key, tensor in value.items()}
 
 
-def _other_kind(tensor: torch.Tensor) -> str:
-    """Return what a tensor is if its values do not lie in memory one after another, else ''."""
-    if tensor.is_nested or tensor.layout != torch.strided:
-        return (
-            "a nested tensor" if tensor.is_nested else f"a tensor of layout {str(tensor.layout).removeprefix('torch.')}"
-        )
-    return "a quantized tensor" if tensor.is_quantized else "a tensor without values" if tensor.is_meta else ""
+def _unusual(key: Any, tensor: torch.Tensor) -> str:
+    """Return why an entry is none of a state dict; '' if its values lie in memory one after another, by a name."""
+    if not isinstance(key, str):
+        return f"the key {key!r:.80} is not text"
+    kinds = {"nested": tensor.is_nested, "quantized": tensor.is_quantized, "without values": tensor.is_meta}
+    kinds[str(tensor.layout).removeprefix("torch.")] = tensor.layout != torch.strided
+    return next((f"{key} is a tensor that is {kind}" for kind, found in kinds.items() if found), "")
 
 
 def _read(path: Path) -> Any:
@@ -98,7 +92,8 @@ def _read(path: Path) -> Any:
                 from safetensors.torch import load_file
 
                 return load_file(str(path))
-            zips.refuse_bomb_in(file, files.size_of(file))
+            if zipfile.is_zipfile(file):
+                zips.refuse_bomb(zipfile.ZipFile(file).infolist(), files.size_of(file))
             return torch.load(path, map_location="cpu", weights_only=True)
     except ModuleNotFoundError:
         raise SetupError("safetensors is not installed", "pip install safetensors") from None

@@ -218,12 +218,15 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None
     [
         (lambda weight: {3: weight}, "the key 3 is not text"),
         (lambda weight: {(1, "a"): weight}, r"the key \(1, 'a'\) is not text"),
-        (lambda weight: {"stem.weight": weight.to_sparse()}, "stem.weight is a tensor of layout sparse_coo"),
-        (lambda weight: {"stem.weight": torch.eye(9).to_sparse_csr()}, "stem.weight is a tensor of layout sparse_csr"),
-        (lambda weight: {"stem.weight": torch.nested.nested_tensor([weight])}, "stem.weight is a nested tensor"),
+        (lambda weight: {"stem.weight": weight.to_sparse()}, "stem.weight is a tensor that is sparse_coo"),
+        (lambda weight: {"stem.weight": torch.eye(9).to_sparse_csr()}, "stem.weight is a tensor that is sparse_csr"),
+        (
+            lambda weight: {"stem.weight": torch.nested.nested_tensor([weight])},
+            "stem.weight is a tensor that is nested",
+        ),
         (
             lambda weight: {"stem.weight": torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8)},
-            "stem.weight is a quantized tensor",
+            "stem.weight is a tensor that is quantized",
         ),
         (
             lambda weight: {"stem.weight": weight.expand(9, *weight.shape)},

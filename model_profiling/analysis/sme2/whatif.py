@@ -41,10 +41,8 @@ def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
     speedups = {_known(name, names, alike): value for name, value in speedups.items()}
     for name, value in speedups.items():
         if not (LEAST_SPEEDUP <= value <= MOST_SPEEDUP or value == math.inf):
-            raise InputError(
-                f"what-if speeds '{name}' up by {value}",
-                f"Give a number from {LEAST_SPEEDUP:g} to {MOST_SPEEDUP:g}, for example 3 for three times faster.",
-            )
+            hint = f"Give a number from {LEAST_SPEEDUP:g} to {MOST_SPEEDUP:g}, for example 3 for three times faster."
+            raise InputError(f"what-if speeds '{name}' up by {value}", hint)
     return apply_speedups(
         breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0))
     )
