@@ -188,8 +188,7 @@ class ReadTools:
             bool, Field(description="With a limit: the gate also fails if that cannot be ruled out.")
         ] = False,
         any_baseline: Annotated[
-            bool,
-            Field(description="With a limit: accept a `before` of another model, machine or setting."),
+            bool, Field(description="With a limit: accept a `before` of another model, machine or setting.")
         ] = False,
         runs: p.Runs = None,
         launches: p.Launches = None,

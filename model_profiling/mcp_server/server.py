@@ -29,10 +29,7 @@ predictions, not measurements."""
 
 def _hints(read_only: bool, destructive: bool, idempotent: bool, open_world: bool = False) -> ToolAnnotations:
     return ToolAnnotations(
-        read_only_hint=read_only,
-        destructive_hint=destructive,
-        idempotent_hint=idempotent,
-        open_world_hint=open_world,
+        read_only_hint=read_only, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=open_world
     )
 
 

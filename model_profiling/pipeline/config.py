@@ -14,14 +14,7 @@ from model_profiling.base import files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import not_utf8
-from model_profiling.pipeline.config_types import (
-    MOST_COUNTS,
-    NAME_PATTERN,
-    PATH_FORMAT,
-    Analysis,
-    Config,
-    Experiment,
-)
+from model_profiling.pipeline.config_types import MOST_COUNTS, NAME_PATTERN, PATH_FORMAT, Analysis, Config, Experiment
 from model_profiling.pipeline.executorch_versions import expand_versions, version_pairs
 from model_profiling.pipeline.thread_counts import expand_threads, first_counts
 from model_profiling.runner.sdk_choice import MOST_CHOICES
