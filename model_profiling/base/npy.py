@@ -24,7 +24,7 @@ def read_npy(path: Path, what: str, hint: str, limit: int | None = None) -> Any:
                 raise ValueError(f"it is larger than {limit} bytes")
             dtype, shape, order = _header(file)
             return _values(file, dtype, shape, order)
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, TypeError, OSError, MemoryError) as error:
         said = (error.strerror if isinstance(error, OSError) else None) or str(error) or type(error).__name__
         raise InputError(f"{what} {path} is not a readable .npy ({said.splitlines()[0][:200]})", hint) from None
 
@@ -38,8 +38,7 @@ def _header(file: BinaryIO) -> tuple[Any, tuple[int, ...], str]:
         raise ValueError("it does not begin as one")
     length = int.from_bytes(file.read(2 if start[6] == 1 else 4), "little")
     text = file.read(min(length, _LONGEST_HEADER)).decode("latin-1")
-    found: dict[str, str] = {}
-    at = 1
+    found, at = dict[str, str](), 1
     while (item := _ITEM.match(text, at)) is not None and item[1] not in found:
         found[item[1]] = item[2]
         at = item.end()
@@ -47,10 +46,7 @@ def _header(file: BinaryIO) -> tuple[Any, tuple[int, ...], str]:
     dtype = _DTYPE.fullmatch(found.get("descr", ""))
     if not whole or dtype is None or not _SHAPE.fullmatch(found["shape"]) or found["fortran_order"][0] not in "TF":
         raise ValueError("its header is not that of an array of numbers")
-    try:
-        kind = np.dtype(dtype[1])
-    except TypeError:
-        raise ValueError(f"there is no type {dtype[1]}") from None
+    kind = np.dtype(dtype[1])
     if kind.hasobject or not kind.itemsize:
         raise ValueError(f"it holds {kind}, not numbers")
     shape = tuple(int(size) for size in re.findall("[0-9]+", found["shape"]))

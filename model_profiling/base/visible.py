@@ -36,8 +36,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def not_utf8(error: UnicodeEncodeError) -> str:
     """Return a sentence that names what has bytes, or halves of a character, that are no text."""
-    near = error.object[max(error.start - _NEAR, 0) : error.end + _NEAR]
-    return f"{near} is not valid UTF-8"
+    return f"{error.object[max(error.start - _NEAR, 0) : error.end + _NEAR]} is not valid UTF-8"
 
 
 def visible_values(value: Any) -> Any:

@@ -22,10 +22,7 @@ class Workspace:
         self.root = root.resolve()
 
     def check(self, name: str, value: Any, is_text: bool) -> int:
-        """Refuse what no command can take, and, unless it is text alone, what leads out of the workspace as a path.
-
-        Returns how many characters the value has.
-        """
+        """Refuse what no command can take, and, unless it `is_text`, what leads out as a path; return its length."""
         if isinstance(value, dict | list):
             if len(value) > _MOST_ENTRIES:
                 raise InputError(f"{name} has {len(value)} entries", f"Give up to {_MOST_ENTRIES}.")
@@ -34,14 +31,11 @@ class Workspace:
         if not isinstance(value, str):
             return 0
         if len(value) > _LONGEST_TEXT:
-            hint = f"Give up to {_LONGEST_TEXT} characters."
-            raise InputError(f"{name} is {len(value)} characters long: {value[:40]}...", hint)
+            raise InputError(f"{name} is {len(value)} characters long: {value[:40]}...", f"Give up to {_LONGEST_TEXT}.")
         if "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
-            hint = "Give text that a command can take."
-            raise InputError(f"{name} has a zero byte or half a character in it: {value!r:.80}", hint)
+            raise InputError(f"{name} has a zero byte or half a character: {value!r:.80}", "Leave that character out.")
         # `file.py:Class` and `DIR:EXPERIMENT` are a path and a name; a name alone may be that of a model, too.
-        before = value.rpartition(":")[0]
-        for path in () if is_text else (value if "/" in value or value == ".." else ".", before):
+        for path in () if is_text else (value if "/" in value or value == ".." else "", value.rpartition(":")[0]):
             self.inside(path)
         return len(value)
 

@@ -60,9 +60,6 @@ def repeated(name: str, values: Iterable[object] | None) -> list[str]:
 
 
 def settings_words(settings: Mapping[str, object] | None) -> list[str]:
-    return repeated("set", (f"{key}={_spelled(value)}" for key, value in (settings or {}).items()))
-
-
-def _spelled(value: object) -> str:
-    """Return a value as `--set` reads it: a Python literal; text that cannot be taken for one has no quotes."""
-    return value if isinstance(value, str) and setting(value) == value else repr(value)
+    """Return values as `--set` reads them: Python literals; text that cannot be taken for one has no quotes."""
+    plain = {key for key, value in (settings or {}).items() if isinstance(value, str) and setting(value) == value}
+    return repeated("set", (f"{k}={v if k in plain else repr(v)}" for k, v in (settings or {}).items()))

@@ -119,8 +119,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         for name, figure in self.figures().items():
             low, high = _BOUNDS.get(name, _RATES)
             if not low <= figure.least <= figure.value <= figure.most <= high:
-                numbers = f"{figure.least:g} <= {figure.value:g} <= {figure.most:g}"
-                raise ValueError(f"{name} must be {low:g} to {high:g}, and its low <= value <= high; it has {numbers}")
+                raise ValueError(f"{name} must be {low:g} to {high:g}, and its low <= value <= high: {figure.value:g}")
 
     @property
     def dtypes(self) -> list[str]:
