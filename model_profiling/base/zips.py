@@ -7,8 +7,7 @@ from collections.abc import Iterable
 
 # All that zipfile raises for a damaged zip, one that is cut off, or one of a kind that it does not know.
 ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError, RuntimeError, OverflowError)
-# ExecuTorch and torch pack nothing; real graphs and headers, if someone packs them, shrink to a fortieth, and a bomb
-# shrinks to a thousandth.
+# ExecuTorch and torch pack nothing; graphs and headers that someone packs shrink to a fortieth, a bomb to a thousandth.
 MAX_RATIO = 60
 
 

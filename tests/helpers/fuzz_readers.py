@@ -49,7 +49,7 @@ from model_profiling.analysis.sme2.forecast_validation import (
     shared_environment,
 )
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
-from model_profiling.analysis.sme2.kernel_table import TableDifference
+from model_profiling.analysis.sme2.kernel_table import TableDifference, known_table, table_path
 from model_profiling.analysis.sme2.sme2_forecast import Sides, derived_forecast
 from model_profiling.analysis.sme2.target import Target, read_target
 from model_profiling.analysis.sme2.xnntrace import read_log
@@ -455,6 +455,27 @@ def _read_target(data: bytes, folder: Path) -> None:
                 show_forecasts("net", [found])
 
 
+def _kernel_table_seeds() -> list[bytes]:
+    table = msgspec.json.decode((ROOT / "model_profiling" / "kernel_tables" / "1.5.1.json").read_bytes())
+    return [msgspec.json.encode(table | {"executorch": "9.9", "rows": table["rows"][:20]})]
+
+
+def _read_kernel_table(data: bytes, folder: Path) -> None:
+    """A table that a user made, and what it is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SME2_KIT_CACHE", str(folder))
+        table_path("9.9").parent.mkdir(exist_ok=True)
+        put(table_path("9.9"), data)
+        known_table.cache_clear()
+        try:
+            table = known_table("9.9")
+        finally:
+            known_table.cache_clear()
+    for kind in table._rows if table is not None else ():
+        assert table is not None and table.find(kind) is not None
+        table.dtypes_with_sme2(kind)
+
+
 _SHAPES = [(64, 64, 64), (1, 4096, 4096), (1, 1, 1), (1 << 16, 512, 512), (65, 7, 3)]
 _PRODUCTS = forged_breakdown(
     [("fully connected", product_work(*shape, element="fp32"), 0.1) for shape in _SHAPES] + [("copy", None, 0.1)]
@@ -820,6 +841,7 @@ READERS = {
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("runtimes", _runtimes_seeds, mutations.json_values, _read_runtimes),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
+        Reader("kernel_table", _kernel_table_seeds, mutations.json_values, _read_kernel_table),
         Reader("target", _target_seeds, mutations.json_values, _read_target),
         Reader("forecast_validation", _validation_seeds, mutations.json_values, _read_validation),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),

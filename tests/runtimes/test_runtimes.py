@@ -20,6 +20,7 @@ from model_profiling.platforms.base import LaunchRequest
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.process_platform import ProcessPlatform
 from model_profiling.runner.protocol import Exit
+from model_profiling.runtimes.program import ProcessError, WantedInput, arranged_inputs
 from model_profiling.runtimes.runtime_table import RUNTIMES, optimized_file
 from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths
@@ -332,3 +333,10 @@ def test_two_processes_of_one_runtime_make_no_claim(pte: Path) -> None:
         if compared.verdict == "no difference seen" or not compared.reliable:
             return
     raise AssertionError(compared)
+
+
+@pytest.mark.parametrize("shape", [(-1, 3), (-7,), (1, 3, 50_000, 50_000), (2**62, 2**62), (0, 2**40, -1)])
+def test_an_input_of_no_size_or_of_any_size_is_not_made(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ProcessError, match=r"input x has (no fixed|too large a) shape") as caught:
+        arranged_inputs([], [WantedInput("x", "float32", shape)])
+    assert "--input x.npy" in caught.value.hint
