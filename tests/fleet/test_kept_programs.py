@@ -216,7 +216,7 @@ def test_the_model_has_a_commit_of_its_own(tmp_path: Path, monkeypatch: pytest.M
         ("../code/net.py:Net", here, "model"),
         ("net.py:Net", plain, ""),
         ("net.py:Net", tmp_path / "gone", ""),
-        ("a\0b.py:Net", code, ""),
+        ("a\0b/net.py:Net", code, ""),
     ):
         asked = msgspec.structs.replace(record.request, origin="file", target=target, directory=str(place))
         found = model_revision(msgspec.structs.replace(record, request=asked), here / "x.pte")
