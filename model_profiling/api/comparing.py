@@ -101,13 +101,7 @@ class Comparisons(Records[Compared]):
         return comparisons_html(self, self._picture)
 
 
-def compare(
-    before: str,
-    after: str,
-    categories: str | Path | None,
-    counts: Counts,
-    threads: int | None,
-) -> Comparisons:
+def compare(before: str, after: str, categories: str | Path | None, counts: Counts, threads: int | None) -> Comparisons:
     """Compare what two resolved paths name; experiments of equal name, if both are whole runs."""
     if counts != CHOSEN or threads is not None:
         raise InputError(

@@ -68,10 +68,7 @@ def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnPro
         for threads in asked.threads:
             out = home / f"{dtype}-{threads}"
             run = measure(
-                RunRequest(pte, out=out, counts=asked.counts, threads=threads),
-                platform,
-                on_progress,
-                on_note,
+                RunRequest(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note
             ).run
             for name, entry in run.metrics.experiments.items():
                 for warning in entry.latency.warnings if entry.latency else ():

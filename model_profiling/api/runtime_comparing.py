@@ -311,10 +311,7 @@ def _settings(ready: Ready) -> dict[str, str]:
 
 
 def _side(
-    choice: RuntimeChoice,
-    outcome: ExperimentOutcome | None,
-    failures: dict[str, KitError],
-    record: ExportRecord | None,
+    choice: RuntimeChoice, outcome: ExperimentOutcome | None, failures: dict[str, KitError], record: ExportRecord | None
 ) -> RuntimeSide:
     runtime, versions = choice.runtime, choice.runtime.versions
     if outcome is not None and outcome.runner.executorch:

@@ -14,10 +14,7 @@ from model_profiling.fleet.sweep.sweep_file import load, parse
 
 
 def open_sweep(
-    asked: str | Path | Mapping[str, Any],
-    out: str | Path | None = None,
-    only: Sequence[str] = (),
-    pages: bool = True,
+    asked: str | Path | Mapping[str, Any], out: str | Path | None = None, only: Sequence[str] = (), pages: bool = True
 ) -> Sweep:
     """Return a sweep by its file or its keys; results go to `out`, else where it says, else out_<name>. Without
     `pages`, neither its own is written nor those of its runs."""

@@ -8,6 +8,8 @@ import re
 from typing import Any
 
 SPACES = "\u00a0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+# How much of a text is shown around what is wrong in it.
+_NEAR = 200
 _DOUBTFUL = re.compile(r"[^ -~\n\t]")
 
 
@@ -30,6 +32,11 @@ def _escaped(found: re.Match[str]) -> str:
         return f"\\x{code - 0xDC00:02x}"
     units = found[0].encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
+def not_utf8(error: UnicodeEncodeError) -> str:
+    """Return a sentence that names what has bytes, or halves of a character, that are no text."""
+    return f"{error.object[max(error.start - _NEAR, 0) : error.end + _NEAR]} is not valid UTF-8"
 
 
 def visible_values(value: Any) -> Any:

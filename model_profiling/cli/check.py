@@ -6,13 +6,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
 from model_profiling.base.units import counted
-from model_profiling.cli.export import (
-    add_model,
-    add_options,
-    delegation_lines,
-    export_request,
-    relative_source,
-)
+from model_profiling.cli.export import add_model, add_options, delegation_lines, export_request, relative_source
 from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
 

@@ -38,8 +38,7 @@ def run_demo(args: argparse.Namespace) -> int:
             return code  # not a fault of the stage, and said already
         if code != 0:
             raise RunError(
-                f"the demo stopped at {stage}",
-                f"Correct what `sme2-kit {' '.join(command)}` says, then run it again.",
+                f"the demo stopped at {stage}", f"Correct what `sme2-kit {' '.join(command)}` says, then run it again."
             )
         say(f"{stage} ok\n")
         flush()

@@ -17,6 +17,7 @@ from model_profiling.base.errors import InterruptionError, KitError, OutputError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.base.printing import columns, documents, fitted, say_json, warn
+from model_profiling.base.visible import not_utf8
 from model_profiling.cli.interrupts import interruption_code, was_interrupted
 
 # Each name is a module of this package with HELP, prepare_parser and run.
@@ -37,8 +38,6 @@ COMMANDS = (*_LISTED, *_EARLIER)
 
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
-# How much of a text is shown before what is wrong in it.
-_NEAR = 80
 
 
 class Command(Protocol):
@@ -167,9 +166,7 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
         return f"{error}", "Allow more processes (ulimit -u), or close other programs.", 3
     if isinstance(error, UnicodeEncodeError):
-        near = error.object[max(error.start - _NEAR, 0) : error.end]
-        what = f"a name holds bytes that are no text: {near}"
-        return what, "Rename that file or folder, or use a UTF-8 locale (LC_ALL=C.UTF-8).", 2
+        return not_utf8(error), "Rename that file or folder, or use a UTF-8 locale (LC_ALL=C.UTF-8).", 2
     hint = "This is a bug in the kit. Please report it with the output of the same command and --debug."
     return f"unexpected {type(error).__name__}: {error}", hint, 1
 

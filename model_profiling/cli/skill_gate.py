@@ -1,7 +1,6 @@
 """`sme2-kit skills validate NAME`: the gate of one playbook; exit 0 if it left what it promises, else 1."""
 
 import argparse
-from pathlib import Path
 
 from model_profiling.base.dtypes import DEFAULT_DTYPE
 from model_profiling.base.printing import tell
@@ -9,7 +8,6 @@ from model_profiling.cli import shared_flags
 from model_profiling.cli.answer import answer
 
 HELP = "check that the results of a playbook are there and valid"
-_MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -22,15 +20,13 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.base.installation import default_output
     from model_profiling.platforms.platform_table import local_name
     from model_profiling.skills.catalogue import find_skill
-    from model_profiling.skills.checks import SkillWorkspace, check_skill
+    from model_profiling.skills.checks import SkillWorkspace, check_skill, skill_place
 
     skill = find_skill(args.name)
-    model = args.model or _MODELS.get(skill.name, "toy_cnn")
-    candidates = [Path("model_profiling") / f"out_{model}", Path(f"out_{model}")]
-    out = args.out or next((path for path in candidates if path.is_dir()), default_output(model))
+    model, usual = skill_place(skill.name, args.model)
+    out = args.out or usual
     place = SkillWorkspace(
         model, args.dtype, out, next(iter(shared_flags.given_paths(args)), None) or out / "runs" / local_name()
     )

@@ -3,12 +3,16 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config import named_paths
 from model_profiling.runner.sdk_choice import RELEASE
 from model_profiling.store.runs import resolve
+
+# What one text, one list and all arguments of a call may have: a command line has its limits, too.
+_LONGEST_TEXT, _MOST_ENTRIES, LONGEST_CALL = 4096, 1000, 1 << 16
 
 
 class Workspace:
@@ -17,12 +21,30 @@ class Workspace:
     def __init__(self, root: Path) -> None:
         self.root = root.resolve()
 
+    def check(self, name: str, value: Any, is_text: bool) -> int:
+        """Refuse what no command can take, and, unless it `is_text`, what leads out as a path; return its length."""
+        if isinstance(value, dict | list):
+            if len(value) > _MOST_ENTRIES:
+                raise InputError(f"{name} has {len(value)} entries", f"Give up to {_MOST_ENTRIES}.")
+            parts = [*value, *value.values()] if isinstance(value, dict) else value
+            return sum(self.check(name, each, is_text) for each in parts)
+        if not isinstance(value, str):
+            return 0
+        if len(value) > _LONGEST_TEXT:
+            raise InputError(f"{name} is {len(value)} characters long: {value[:40]}...", f"Give up to {_LONGEST_TEXT}.")
+        if "\0" in value or any("\ud800" <= each <= "\udfff" for each in value):
+            raise InputError(f"{name} has a zero byte or half a character: {value!r:.80}", "Leave that character out.")
+        # `file.py:Class` and `DIR:EXPERIMENT` are a path and a name; a name alone may be that of a model, too.
+        for path in () if is_text else (value if "/" in value or value == ".." else "", value.rpartition(":")[0]):
+            self.inside(path)
+        return len(value)
+
     def inside(self, text: str) -> Path:
         """Return the real path `text` means, seen from the workspace; an error if that is outside."""
         try:
             path = (self.root / text).resolve()
         except (OSError, ValueError, RuntimeError):
-            raise InputError(f"{text!r} is not a path", "Give a path relative to the workspace.") from None
+            raise InputError(f"{text!r:.200} is not a path", "Give a path relative to the workspace.") from None
         if path != self.root and self.root not in path.parents:
             raise InputError(f"{text} is outside the workspace", "Give a path inside the directory the server serves.")
         return path

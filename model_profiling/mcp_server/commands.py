@@ -1,6 +1,5 @@
 """How tools run commands of the kit: words from arguments, and one place that knows the workspace."""
 
-import ast
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -8,6 +7,7 @@ from mcp.server.mcpserver import Context
 
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import CommandResult, ProgressCounter, run_kit
+from model_profiling.models.options import setting
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms.choosing import checked, named
 from model_profiling.platforms.platform_table import MACHINES
@@ -60,15 +60,6 @@ def repeated(name: str, values: Iterable[object] | None) -> list[str]:
 
 
 def settings_words(settings: Mapping[str, object] | None) -> list[str]:
-    return repeated("set", (f"{key}={_spelled(value)}" for key, value in (settings or {}).items()))
-
-
-def _spelled(value: object) -> str:
-    """Return a value as `--set` reads it: a Python literal; text that cannot be taken for one has no quotes."""
-    if not isinstance(value, str):
-        return repr(value)
-    try:
-        ast.literal_eval(value)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return repr(value) if value in ("true", "false") else value
-    return repr(value)
+    """Return values as `--set` reads them: Python literals; text that cannot be taken for one has no quotes."""
+    plain = {key for key, value in (settings or {}).items() if isinstance(value, str) and setting(value) == value}
+    return repeated("set", (f"{k}={v if k in plain else repr(v)}" for k, v in (settings or {}).items()))

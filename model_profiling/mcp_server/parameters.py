@@ -11,6 +11,8 @@ from model_profiling.platforms.platform_table import EXAMPLES, HERE, NAMES
 from model_profiling.runner.sdk_choice import MOST_CHOICES
 from model_profiling.store.run_directory import MOST_TOKENS
 
+# Marks text that becomes no part of a path; `boundary.py` refuses all other text that leads out of the workspace.
+TEXT = "text"
 if TYPE_CHECKING:
     Dtype = str
     PlatformName = str
@@ -38,6 +40,7 @@ InputShapes = Annotated[
 Settings = Annotated[
     dict[str, Setting] | None,
     Field(description='Settings of the model, as arguments of its class: {"resolution": 512, "bias": false}.'),
+    TEXT,
 ]
 Checkpoint = Annotated[
     str | None,
@@ -171,6 +174,7 @@ Label = Annotated[
 Labels = Annotated[
     dict[str, str] | None,
     Field(description='What to find the run by later (tool `history`): {"experiment": "new-head"}.'),
+    TEXT,
 ]
 Force = Annotated[bool, Field(description="Measure again although the results exist. The earlier run is kept.")]
 Html = Annotated[bool, Field(description="Also write report.html, a page that needs no other file.")]

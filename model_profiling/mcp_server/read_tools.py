@@ -11,16 +11,19 @@ from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.forecast_record import Forecast
-from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.analysis.sme2.whatif import LEAST_SPEEDUP, MOST_SPEEDUP, Prediction
 from model_profiling.base import dtypes
 from model_profiling.mcp_server import answers, history_answer, results
 from model_profiling.mcp_server import parameters as p
 from model_profiling.mcp_server.commands import Commands, flags, machine_words, repeated, steps_of, switches
 from model_profiling.platforms.doctor import Check
+from model_profiling.platforms.platform_table import local_name
+from model_profiling.skills.catalogue import find_skill
+from model_profiling.skills.checks import skill_place
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY
 
 _SHOWN = 10
-Speedup = Annotated[float, Field(gt=0, le=1e6)]
+Speedup = Annotated[float, Field(ge=LEAST_SPEEDUP, le=MOST_SPEEDUP)]
 
 
 class ReadTools:
@@ -76,6 +79,7 @@ class ReadTools:
         labels: Annotated[
             dict[str, str] | None,
             Field(description='Only runs with these labels: {"branch": "main"}; commit and branch are labels, too.'),
+            p.TEXT,
         ] = None,
         since: Annotated[str | None, Field(description="Only runs since a date, 2026-11-01, or 90d, 12h.")] = None,
         below: Annotated[
@@ -114,6 +118,7 @@ class ReadTools:
         speedups: Annotated[
             dict[str, Speedup],
             Field(description='How many times faster each category or operator becomes: {"CONV": 3}.', min_length=1),
+            p.TEXT,
         ],
     ) -> answers.Predictions:
         """Predict latency and next bottleneck if categories or operators became faster. This is no measurement."""
@@ -183,8 +188,7 @@ class ReadTools:
             bool, Field(description="With a limit: the gate also fails if that cannot be ruled out.")
         ] = False,
         any_baseline: Annotated[
-            bool,
-            Field(description="With a limit: accept a `before` of another model, machine or setting."),
+            bool, Field(description="With a limit: accept a `before` of another model, machine or setting.")
         ] = False,
         runs: p.Runs = None,
         launches: p.Launches = None,
@@ -247,11 +251,11 @@ class ReadTools:
         ] = None,
     ) -> answers.PlaybookState:
         """Check that the results of a playbook are there and valid: the last step of each."""
-        places = flags(
-            out=None if out is None else self._workspace.inside(out),
-            run_dir=None if run_dir is None else self._workspace.run(run_dir),
-        )
-        words = ["validate-skill", "--json", *flags(model=model, dtype=dtype), *places, "--", name]
+        model, usual = skill_place(find_skill(name).name, model, self._workspace.root)
+        home = self._workspace.inside(str(out or usual))
+        run = self._workspace.run(run_dir or f"{home}/runs/{local_name()}")
+        self._workspace.inside(f"{home}/artifacts")
+        words = ["validate-skill", "--json", *flags(model=model, dtype=dtype, out=home, run_dir=run), "--", name]
         ended = await self._commands.kit(steps_of(context), *words, accept=(0, 1))
         return ended.read(answers.PlaybookState)
 
@@ -264,7 +268,9 @@ class ReadTools:
             str | None,
             Field(description="A run directory that `kernels` made of the same model: adds what SME2 would change."),
         ] = None,
-        title: Annotated[str | None, Field(description="Title of the report (default: model and platform).")] = None,
+        title: Annotated[
+            str | None, Field(description="Title of the report (default: model and platform)."), p.TEXT
+        ] = None,
     ) -> answers.WrittenFiles:
         """Write the report of a run directory: report.md with pictures and, with `html`, report.html. Replaces earlier
         ones there."""

@@ -16,6 +16,8 @@ from pydantic import ValidationError
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.visible import visible
+from model_profiling.mcp_server import parameters as p
+from model_profiling.mcp_server.boundary import LONGEST_CALL, Workspace
 
 Method = Callable[..., Awaitable[msgspec.Struct]]
 
@@ -56,11 +58,11 @@ def wrong_arguments(tool: str, error: ValidationError, known: dict[str, Any]) ->
     return InputError("; ".join(faults.values()), " ".join(dict.fromkeys(fixes)))
 
 
-def tool_of(method: Method, annotations: ToolAnnotations) -> Tool:
+def tool_of(method: Method, annotations: ToolAnnotations, workspace: Workspace) -> Tool:
     """Return a tool that answers with the method's Struct as structured content, and as JSON text for older clients."""
     description = " ".join((method.__doc__ or "").split())
     tool = KitTool.from_function(
-        _answering(method), description=description, annotations=annotations, structured_output=False
+        _answering(method, workspace), description=description, annotations=annotations, structured_output=False
     )
     tool.fn_metadata.output_schema = output_schema(typing.get_type_hints(method)["return"])
     # A parameter that is misspelt would be ignored otherwise, and the answer would be to another question.
@@ -84,12 +86,17 @@ def _told(error: KitError) -> ToolError:
     return ToolError(f"{error.message}{fix}\n(exit code {error.exit_code})")
 
 
-def _answering(method: Method) -> Callable[..., Awaitable[CallToolResult]]:
+def _answering(method: Method, workspace: Workspace) -> Callable[..., Awaitable[CallToolResult]]:
     """Return what the kit would tell a person, told to the assistant: what is wrong, what to do, and the exit code."""
+    parameters = inspect.signature(method).parameters
+    texts = {name for name, each in parameters.items() if p.TEXT in getattr(each.annotation, "__metadata__", ())}
 
     @functools.wraps(method)
     async def answering(*args: Any, **kwargs: Any) -> CallToolResult:
         try:
+            given = {name: value for name, value in kwargs.items() if name != "context"}
+            if sum(workspace.check(name, value, name in texts) for name, value in given.items()) > LONGEST_CALL:
+                raise InputError("the arguments of the call are too long", f"Give up to {LONGEST_CALL} characters.")
             answer = await method(*args, **kwargs)
         except KitError as error:
             raise _told(error) from None

@@ -25,6 +25,7 @@ from model_profiling.mcp_server.commands import (
     switches,
 )
 from model_profiling.mcp_server.export_options import option_words, takes_options
+from model_profiling.models.options import input_spec
 from model_profiling.platforms.choosing import folder_of, named
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.report.kernel_view import Kernels
@@ -330,6 +331,8 @@ class RunTools:
         return [*flags(model=self._workspace.model(model)), *self._option_words(options)]
 
     def _option_words(self, options: Mapping[str, Any]) -> list[str]:
+        for text in options.get("input_shapes") or ():
+            input_spec(text)  # a command that measures would take the name of a file, too
         weights = options.get("checkpoint")
         words = flags(checkpoint=None if weights is None else self._workspace.inside(weights))
         words += repeated("input-shape", options.get("input_shapes")) + settings_words(options.get("settings"))

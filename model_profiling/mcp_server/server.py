@@ -11,7 +11,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.commands import Commands
 from model_profiling.mcp_server.playbooks import SCHEME, add_playbooks
 from model_profiling.mcp_server.read_tools import ReadTools
-from model_profiling.mcp_server.registration import tool_of
+from model_profiling.mcp_server.registration import Method, tool_of
 from model_profiling.mcp_server.run_tools import RunTools
 
 INSTRUCTIONS = f"""Profiles ExecuTorch models: where the time goes, what acceleration changes, what to fix next.
@@ -29,10 +29,7 @@ predictions, not measurements."""
 
 def _hints(read_only: bool, destructive: bool, idempotent: bool, open_world: bool = False) -> ToolAnnotations:
     return ToolAnnotations(
-        read_only_hint=read_only,
-        destructive_hint=destructive,
-        idempotent_hint=idempotent,
-        open_world_hint=open_world,
+        read_only_hint=read_only, destructive_hint=destructive, idempotent_hint=idempotent, open_world_hint=open_world
     )
 
 
@@ -52,15 +49,15 @@ def build_server(root: Path) -> MCPServer[Any]:
     commands = Commands(Workspace(root))
     reading, making = ReadTools(commands), RunTools(commands)
     reads = (reading.doctor, reading.models, reading.runs, reading.history, reading.roofs, reading.what_if)
-    tools = [
-        *(tool_of(method, _READS) for method in (*reads, reading.forecast, reading.validate, reading.compare)),
-        *(tool_of(method, _ADDS) for method in (making.check, reading.analyze, reading.validate_skill)),
-        *(tool_of(method, _REPLACES) for method in (making.export, making.profile, making.kernels, reading.report)),
-        *(tool_of(method, _REPLACES) for method in (making.numerics, reading.graph)),
-        tool_of(making.tune, _MEASURES),
-        tool_of(making.compare_runtimes, _REPLACES),
-        tool_of(making.run, _MEASURES_ANYWHERE),
+    replacing = (making.export, making.profile, making.kernels, reading.report, making.numerics, reading.graph)
+    kinds: list[tuple[ToolAnnotations, tuple[Method, ...]]] = [
+        (_READS, (*reads, reading.forecast, reading.validate, reading.compare)),
+        (_ADDS, (making.check, reading.analyze, reading.validate_skill)),
+        (_REPLACES, (*replacing, making.compare_runtimes)),
+        (_MEASURES, (making.tune,)),
+        (_MEASURES_ANYWHERE, (making.run,)),
     ]
+    tools = [tool_of(method, hints, commands.workspace) for hints, methods in kinds for method in methods]
     server: MCPServer[Any] = MCPServer(
         "sme2-kit", title="SME2 ExecuTorch Profiling Kit", instructions=INSTRUCTIONS, version=__version__, tools=tools
     )

@@ -1,12 +1,13 @@
 """Real weights for a model: a .safetensors file, or a state dict that torch loads without running code from it."""
 
+import zipfile
 from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from model_profiling.base import files
+from model_profiling.base import files, zips
 from model_profiling.base.errors import InputError, SetupError
 
 # Where training code likes to put the state dict inside what it saves.
@@ -67,30 +68,39 @@ def _state_dict(path: Path) -> dict[str, torch.Tensor]:
             value = value[name]
     if not isinstance(value, dict) or not value or not all(isinstance(leaf, torch.Tensor) for leaf in value.values()):
         raise InputError(f"checkpoint {path} contains no state dict", "Save model.state_dict(), not the model.")
+    for key, tensor in value.items():
+        if why := _unusual(key, tensor):
+            raise InputError(f"checkpoint {path}: {why}", "Save model.state_dict(): plain tensors by their names.")
     # DataParallel puts this before every name.
     prefix = "module." if all(key.startswith("module.") for key in value) else ""
     return {key.removeprefix(prefix): tensor for key, tensor in value.items()}
 
 
+def _unusual(key: Any, tensor: torch.Tensor) -> str:
+    """Return why an entry is none of a state dict; '' if its values lie in memory one after another, by a name."""
+    if not isinstance(key, str):
+        return f"the key {key!r:.80} is not text"
+    kinds = {"nested": tensor.is_nested, "quantized": tensor.is_quantized, "without values": tensor.is_meta}
+    kinds[str(tensor.layout).removeprefix("torch.")] = tensor.layout != torch.strided
+    return next((f"{key} is a tensor that is {kind}" for kind, found in kinds.items() if found), "")
+
+
 def _read(path: Path) -> Any:
-    if path.suffix == ".safetensors":
-        try:
-            from safetensors import SafetensorError
-            from safetensors.torch import load_file
-        except ModuleNotFoundError:
-            raise SetupError("safetensors is not installed", "pip install safetensors") from None
-        try:
-            with files.open_file(path):
-                return load_file(str(path))
-        except (SafetensorError, OSError) as error:
-            raise InputError(f"checkpoint {path} cannot be read: {error}", "Download or save it again.") from None
     try:
-        with files.open_file(path):
+        with files.open_file(path) as file:
+            if path.suffix == ".safetensors":
+                from safetensors.torch import load_file
+
+                return load_file(str(path))
+            if zipfile.is_zipfile(file):
+                zips.refuse_bomb(zipfile.ZipFile(file).infolist(), files.size_of(file))
             return torch.load(path, map_location="cpu", weights_only=True)
+    except ModuleNotFoundError:
+        raise SetupError("safetensors is not installed", "pip install safetensors") from None
     except Exception as error:  # noqa: BLE001 - a file that is no pickle is read as one, and anything may come of that
         said = str(error).strip()
         first = said.splitlines()[0] if " " in said else f"{type(error).__name__} {said}"
         raise InputError(
             f"checkpoint {path} cannot be loaded as plain weights: {first[:200]}",
-            "Save model.state_dict(): files that must run code to load are refused.",
+            "Download it again, or save model.state_dict(): files that must run code to load are refused.",
         ) from None

@@ -101,10 +101,7 @@ def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callab
     if from_file is not None:
         return functools.partial(FileModel, from_file, options), f"{from_file.path.name}:{from_file.attribute}"
     if options.inputs:
-        raise InputError(
-            f"{name} has its own example inputs",
-            "Leave --input out; it is for models from a file.",
-        )
+        raise InputError(f"{name} has its own example inputs", "Leave --input out; it is for models from a file.")
     check_name(name)
     ours = registered_models()
     if name in ours:

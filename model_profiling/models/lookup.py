@@ -112,9 +112,9 @@ def _names_in(path: Path) -> tuple[set[str], list[str]]:
     """Read a file's top-level names and, among them, the classes that look like models; nothing is run."""
     try:
         tree = ast.parse(files.read_bytes(path, "the model's file", limit=16 << 20))
-    except (SyntaxError, ValueError) as error:
-        where = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        raise InputError(f"{path}{where} is not Python: {error.args[0]}", "Correct that line.") from None
+    except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
+        where, why = (f", line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
+        raise InputError(f"{path}{where} is not Python: {why or 'nested too deeply'}", "Correct that line.") from None
     names: set[str] = set()
     modules: list[str] = []
     contracts: list[str] = []

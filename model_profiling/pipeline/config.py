@@ -13,14 +13,8 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.config_types import (
-    MOST_COUNTS,
-    NAME_PATTERN,
-    PATH_FORMAT,
-    Analysis,
-    Config,
-    Experiment,
-)
+from model_profiling.base.visible import not_utf8
+from model_profiling.pipeline.config_types import MOST_COUNTS, NAME_PATTERN, PATH_FORMAT, Analysis, Config, Experiment
 from model_profiling.pipeline.executorch_versions import expand_versions, version_pairs
 from model_profiling.pipeline.thread_counts import expand_threads, first_counts
 from model_profiling.runner.sdk_choice import MOST_CHOICES
@@ -114,10 +108,9 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
         config = _with_runners(msgspec.convert(raw, Config))
-    except UnicodeError:
-        raise InputError(
-            f"config {where} contains a lone surrogate (\\ud800 to \\udfff)", "Correct that text."
-        ) from None
+    except UnicodeEncodeError as error:
+        hint = "Rename that file or folder, or correct that text."
+        raise InputError(f"{not_utf8(error)}, in config {where}", hint) from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {explain_error(str(error))}", _hint(str(error))) from None
     return _checked(expand_threads(config, threads, where), where)

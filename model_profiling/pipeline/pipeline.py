@@ -41,7 +41,7 @@ from model_profiling.store import transaction
 from model_profiling.store.artifacts import FAILED, ExportMeta, ExportPaths, ExportRecord
 from model_profiling.store.derived import write_manifest
 from model_profiling.store.kept_programs import is_keeping_off, keep_program
-from model_profiling.store.labels import device_name, revision
+from model_profiling.store.labels import device_name, model_revision, revision
 from model_profiling.store.machine import machine_of
 from model_profiling.store.publication import publish
 from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
@@ -311,6 +311,7 @@ class Pipeline:
             timing=self._platform.timing,
             labels=dict(self._config.labels),
             revision=revision(self._config.labels),
+            model_revision=model_revision(export, pte),
             device=device_name(probe.environment, self._platform.identity),
         )
 

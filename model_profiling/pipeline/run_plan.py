@@ -38,6 +38,7 @@ class RunPlan:
             fresh.experiments, fresh.schedules = dict(self.found.experiments), dict(self.found.schedules)
             if not self.replaces:
                 fresh.created, fresh.revision = self.found.created, self.found.revision
+                fresh.model_revision = self.found.model_revision
                 fresh.labels = {**self.found.labels, **fresh.labels}
         return fresh
 

@@ -156,11 +156,7 @@ def _of_other_threads(config: Config) -> list[tuple[str, str]]:
 
 
 def lanes_of(
-    experiments: Sequence[Experiment],
-    foreign: set[str],
-    timed: bool = True,
-    traced: bool = True,
-    startups: bool = True,
+    experiments: Sequence[Experiment], foreign: set[str], timed: bool = True, traced: bool = True, startups: bool = True
 ) -> list[Lane]:
     """Return each experiment's lanes. Without `timed`, where time means nothing, only traced ones; without `traced`
     none of those; without `startups` none that only start."""

@@ -88,7 +88,7 @@ def busy_sentence(comparisons: Iterable[Comparison]) -> str:
         return ""
     those = "" if len(disturbed) == len(comparisons) else f" ({'; '.join(disturbed)})"
     what = "the comparisons" if len(disturbed) > 1 else "the comparison"
-    return f"the machine was busy: do not rely on {what}{those}; stop other work and measure again with --force"
+    return f"the machine was busy: do not rely on {what}{those}; stop other work and measure again"
 
 
 def _launches(comparison: Comparison) -> list[str]:
@@ -184,11 +184,12 @@ def gain_text(finding: Finding) -> str:
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
 
 
-def merge_sentences(said: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Return what is said of several experiments, by name, once; numbers that differ become a range."""
+def merge_sentences(said: Iterable[tuple[str, str]], ranges: bool = False) -> list[tuple[str, str]]:
+    """Return what is said of several experiments, by name, once. With `ranges`, numbers that differ become a range:
+    for measured numbers alone, never for a failure, whose numbers are signals, addresses and parts of paths."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name, sentence in said:
-        groups.setdefault(_NUMBER.sub("#", sentence), []).append((name, sentence))
+        groups.setdefault(_NUMBER.sub("#", sentence) if ranges else sentence, []).append((name, sentence))
     return [
         (", ".join(dict.fromkeys(name for name, _ in group)), _ranged([s for _, s in group]))
         for group in groups.values()

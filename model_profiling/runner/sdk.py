@@ -10,7 +10,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.base import cache, files
+from model_profiling.base import cache, files, zips
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import install_command
@@ -155,11 +155,11 @@ def _unpack(wheel: Path, into: Path) -> None:
     """Take headers and libraries out of `wheel`; zipfile checks each member's CRC as it reads it."""
     try:
         with zipfile.ZipFile(wheel) as archive:
-            for member in archive.infolist():
-                if member.filename.startswith(_KEPT):
-                    archive.extract(member, wheel.parent)
+            kept = [member for member in archive.infolist() if member.filename.startswith(_KEPT)]
+            zips.refuse_bomb(kept, wheel.stat().st_size)
+            archive.extractall(wheel.parent, kept)
         (wheel.parent / "executorch").rename(into)
-    except (zipfile.BadZipFile, OSError) as error:
+    except zips.ERRORS as error:
         raise SetupError(
             f"the wheel {wheel.name} is damaged: {error}", "Run the command again to download it again."
         ) from None

@@ -55,11 +55,7 @@ class ProcessSession:
         try:
             # A session of its own, so that Ctrl-C reaches the pipeline alone and it decides what to end.
             self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                start_new_session=True,
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
             )
         except OSError as error:
             self._log.close()

@@ -34,13 +34,7 @@ TARGETS = {
     for target in (
         BuildTarget("linux-x86_64", "x86_64", "manylinux_2_28_x86_64", ("x86_64-linux-gnu-g++",)),
         BuildTarget("linux-aarch64", "aarch64", "manylinux_2_28_aarch64", ("aarch64-linux-gnu-g++",)),
-        BuildTarget(
-            "macos-arm64",
-            "aarch64",
-            "macosx_14_0_arm64",
-            (ZIG, "c++", "-target", "aarch64-macos"),
-            ".dylib",
-        ),
+        BuildTarget("macos-arm64", "aarch64", "macosx_14_0_arm64", (ZIG, "c++", "-target", "aarch64-macos"), ".dylib"),
     )
 }
 

@@ -81,10 +81,11 @@ def arranged_inputs(files: Sequence[Path], wanted: Sequence[WantedInput]) -> Arr
 def _ones(wanted: WantedInput) -> Any:
     import numpy as np
 
-    if -1 in wanted.shape:
+    # A file may claim any size; ones would have to lie in memory.
+    if (large := int(np.prod(wanted.shape, dtype=object)) > 1 << 28) or min(wanted.shape, default=0) < 0:
         raise ProcessError(
             Exit.INPUTS_WRONG,
-            f"input {wanted.name} has no fixed shape ({_shape(wanted.shape)})",
+            f"input {wanted.name} has {'too large a' if large else 'no fixed'} shape ({_shape(wanted.shape)})",
             "Give a file for every input: --input x.npy.",
         )
     return np.ones(wanted.shape, wanted.dtype)

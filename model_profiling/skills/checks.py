@@ -9,9 +9,12 @@ import msgspec
 
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.installation import default_output
 from model_profiling.store import artifacts
 from model_profiling.store.run_directory import RunDirectory
+
+_MODELS = {"08_onboard_edgetam": "edgetam_image_encoder"}
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,15 @@ class SkillWorkspace:
     @property
     def pte(self) -> Path:
         return artifacts.ExportPaths.for_export(self.out / "artifacts", self.model, "xnnpack", self.dtype).pte
+
+
+def skill_place(skill: str, model: str | None, root: Path = Path()) -> tuple[str, Path]:
+    """Return the model that a skill worked on, and the folder that it wrote unless another was named."""
+    name = model or _MODELS.get(skill, "toy_cnn")
+    if not re.fullmatch(r"\w[\w.-]{0,199}", name):
+        raise InputError(f"{name[:200]!r} is not a name of a model", "Give the name that its files carry: toy_cnn.")
+    candidates = [root / "model_profiling" / f"out_{name}", root / f"out_{name}"]
+    return name, next((path for path in candidates if path.is_dir()), root / default_output(name))
 
 
 class CheckResult(msgspec.Struct, frozen=True):

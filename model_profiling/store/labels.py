@@ -4,10 +4,12 @@ device. None of it changes what is measured."""
 import os
 import re
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from model_profiling.base.errors import InputError
+from model_profiling.store.artifacts import ExportRecord
 
 # What a run can be called: a file name on every system.
 RUN_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}")
@@ -28,7 +30,7 @@ _BRANCHES = (
 
 
 class Revision(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The state of the user's code: '' is not known. `dirty`: files differed from the commit; None is not known."""
+    """The state of code: '' is not known. `dirty`: files differed from the commit; None is not known."""
 
     commit: str = ""
     branch: str = ""
@@ -83,18 +85,29 @@ def revision(labels: Mapping[str, str]) -> Revision:
     return Revision(said[0][:_MOST_TEXT], said[1][:_MOST_TEXT], None if "commit" in labels else dirty)
 
 
+def model_revision(export: ExportRecord | None, pte: Path) -> Revision:
+    """Return the commit that the model's code is at, else its .pte: its repository need not be that of the working
+    directory. Whether files differ is not asked: that may run programs of a repository that is not the user's."""
+    request = export.request if export is not None else None
+    source = Path(request.directory, request.target.rpartition(":")[0]) if request and request.origin == "file" else pte
+    commit, branch = _head(source.absolute().parent)
+    return Revision(commit[:_MOST_TEXT], branch[:_MOST_TEXT])
+
+
 def _variable(names: Iterable[str]) -> str:
     """Return the first of these variables that is set."""
     return next((value for name in names if (value := os.environ.get(name, "")) and value.isprintable()), "")
 
 
 def _from_git() -> tuple[str, str, bool | None]:
-    head = _git("rev-parse", "HEAD", "--abbrev-ref", "HEAD")
-    words = head.split() if head else []
-    if len(words) != 2:
-        return "", "", None
-    changed = _git("status", "--porcelain", "--untracked-files=no")
-    return words[0], "" if words[1] == "HEAD" else words[1], None if changed is None else bool(changed)
+    commit, branch = _head(Path())
+    changed = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    return commit, branch, None if changed is None else bool(changed)
+
+
+def _head(folder: Path) -> tuple[str, str]:
+    words = (_git("-C", str(folder), "rev-parse", "HEAD", "--abbrev-ref", "HEAD") or "").split()
+    return (words[0], "" if words[1] == "HEAD" else words[1]) if len(words) == 2 else ("", "")
 
 
 def _git(*words: str) -> str | None:
@@ -113,7 +126,7 @@ def _git(*words: str) -> str | None:
             timeout=_GIT_S,
             check=False,
         )
-    except (OSError, subprocess.TimeoutExpired):
+    except (OSError, ValueError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
 

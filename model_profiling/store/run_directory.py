@@ -355,9 +355,11 @@ class Manifest(msgspec.Struct, forbid_unknown_fields=True, tag="manifest", tag_f
     # What the run is called among those of its directory; '' before it has a place there.
     label: str = ""
     schema: int = SCHEMA
-    # What the user said of it, and the state of their code.
+    # What the user said of it, and the state of the code in the working directory (or what CI or a label says of it),
+    # and of the repository that the model is in.
     labels: dict[str, str] = {}
     revision: Revision = Revision()
+    model_revision: Revision = Revision()
 
 
 class _AskedExperiment(msgspec.Struct):

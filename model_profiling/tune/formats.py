@@ -98,13 +98,7 @@ class FormatTuner:
     """Measures exports of one language model side by side, phase by phase."""
 
     def __init__(
-        self,
-        platform: Platform,
-        home: Path,
-        threads: int,
-        counts: Counts,
-        report: OnProgress,
-        text: Path | None = None,
+        self, platform: Platform, home: Path, threads: int, counts: Counts, report: OnProgress, text: Path | None = None
     ) -> None:
         """`text` are token ids to predict, as a .npy of int64: how well that goes is the perplexity."""
         self._platform, self._home, self._text = platform, home, text

@@ -1,7 +1,10 @@
 """Targets: their numbers have sources, and gains follow from them as the published rates do."""
 
+import functools
 import math
+import operator as operator_module
 import re
+import tempfile
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -161,6 +164,48 @@ def test_a_dtype_that_a_target_does_not_know_is_refused(name: str) -> None:
             with pytest.raises(InputError, match=f"in {dtype} on {re.escape(target.cpu)} is not known"):
                 target.refuse({dtype})
         target.refuse({dtype, "fp32"})
+
+
+FIGURES = ["vector_bits", "units", "near_gb_s", "far_gb_s", "near_bytes", "readout_ns", "pack_ns"]
+PLACES: list[tuple[str, ...]] = [(name,) for name in FIGURES]
+PLACES += [(side, "fp32") for side in ("sme2", "neon")] + [("threads", part) for part in ("scaling", "sharing", "neon")]
+NUMBERS = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.0, -440.0, 1e308, 5e-324, 1.0, 1e6])
+
+
+@given(st.sampled_from(PLACES), st.sampled_from(["value", "low", "high"]), NUMBERS, SIZES, st.integers(1, 64))
+def test_any_number_of_a_target_gives_a_gain_or_is_refused_by_its_name(
+    place: tuple[str, ...], field: str, number: float, size: int, threads: int
+) -> None:
+    content = msgspec.json.decode(msgspec.json.encode(m4()))
+    functools.reduce(operator_module.getitem, place, content)[field] = number
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "target.json"
+        path.write_bytes(msgspec.json.encode(content))
+        try:
+            target = read_target(path)
+        except InputError as error:
+            assert f"{' '.join(place)} must be" in error.message
+            return
+    for product in (Product(size, size, size), Product(1, size, size)):
+        gain = target.gain(operator(work_of(product)), threads)
+        assert gain is not None and 0 < gain.low <= gain.times <= gain.high < math.inf
+
+
+@pytest.mark.parametrize("field", ["best_ms", "median_ms", "mad_ms"])
+@given(number=NUMBERS, size=st.integers(-(2**63), 2**64 - 1))
+def test_any_number_of_a_roof_gives_a_gain_or_is_refused_by_its_name(field: str, number: float, size: int) -> None:
+    roofs = msgspec.json.decode(msgspec.json.encode(measured_roofs(4.0)))
+    roofs["measurements"][0]["probes"][0] |= {field: number}
+    roofs["measurements"][0]["probes"][0]["work"] |= {"read_bytes": size}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "roofs.json"
+        path.write_bytes(msgspec.json.encode(roofs))
+        try:
+            gain = read_target(path).gain(operator(work_of(Product(64, 64, 64))))
+        except InputError as error:
+            assert any(f".probes[0].{name}`" in error.message for name in (field, "work.read_bytes"))
+            return
+    assert gain is None or 0 < gain.low <= gain.times <= gain.high < math.inf
 
 
 def test_what_a_target_does_not_know_is_not_guessed(tmp_path: Path) -> None:

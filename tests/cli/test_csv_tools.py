@@ -3,12 +3,16 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from model_profiling.cli.tools import main
 from model_profiling.report.words import busy_sentence, comparison_sentence, merge_sentences
+from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import ROOT
+from tests.helpers.run_forge import forge_run
+from tests.helpers.run_use import command
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 OFF, ON = (next((KNOWN_GOOD / f"linux_fp16arith_{side}").glob("*.etdump")) for side in ("off", "on"))
@@ -86,15 +90,29 @@ def test_kernels_of_a_log_go_to_a_csv_and_from_it_into_the_view(
     assert main("generate_kernel_view", [str(tmp_path / "bad.csv")]) == 2
 
 
+def test_failures_stand_as_they_are(tmp_path: Path) -> None:
+    signals = {"a": "signal 9 (see /data/run1/t7.log)", "b": "signal 11 (see /data/run2/t8.log)"}
+    said = [*signals.items(), ("c", signals["a"])]
+    assert merge_sentences(said) == [("a, c", signals["a"]), ("b", signals["b"])]
+
+    def fail(manifest: Manifest) -> None:
+        for name, why in zip(list(manifest.experiments)[2:], signals.values(), strict=True):
+            record = manifest.experiments[name]
+            manifest.experiments[name] = msgspec.structs.replace(record, status="failed", failure=why, notes=[why])
+
+    home = forge_run(KNOWN_GOOD, tmp_path / "run", change=fail, copies=2)
+    shown = " ".join(command("analyze", home).split())
+    for side, why in zip(("on", "off"), signals.values(), strict=True):
+        assert shown.count(f"linux_fp16arith_{side}_2: {why}") == 2, shown
+
+
 def test_a_busy_machine_is_said_once_for_all_experiments() -> None:
     said = [(f"run_{n}", f"executions vary by {n + 6} % (MAD): the machine is busy") for n in range(3)]
-    assert merge_sentences([*said, ("run_0", "latency drifted by +3.5 %")]) == [
+    assert merge_sentences([*said, ("run_0", "latency drifted by +3.5 %")], ranges=True) == [
         ("run_0, run_1, run_2", "executions vary by 6 to 8 % (MAD): the machine is busy"),
         ("run_0", "latency drifted by +3.5 %"),
     ]
     (comparison,) = Run.open(KNOWN_GOOD).metrics.comparisons
-    import msgspec
-
     busy = msgspec.structs.replace(comparison, contended=True)
     assert "busy machine" in comparison_sentence(busy) and "busy" not in comparison_sentence(busy, busy=False)
     assert busy_sentence([comparison]) == "" and busy_sentence([busy, busy]).count("busy") == 1

@@ -5,6 +5,9 @@ import argparse
 import importlib
 import importlib.util
 import json
+import re
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -192,7 +195,7 @@ def test_a_checkpoint_in_safetensors_is_taken_and_a_broken_one_refused(tmp_path:
     loaded = load_model("toy_cnn", options=with_checkpoint(path))
     assert bool((loaded.module.stem.weight == 0.5).all()) and "weights.safetensors" in loaded.weights
     path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="cannot be loaded as plain weights"):
         load_model("toy_cnn", options=with_checkpoint(path))
 
 
@@ -208,6 +211,50 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None
         load_model("toy_cnn", options=with_checkpoint(path))
     with pytest.raises(InputError, match="does not exist"):
         load_model("toy_cnn", options=with_checkpoint(tmp_path / "none.pt"))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda weight: {3: weight}, "the key 3 is not text"),
+        (lambda weight: {(1, "a"): weight}, r"the key \(1, 'a'\) is not text"),
+        (lambda weight: {"stem.weight": weight.to_sparse()}, "stem.weight is a tensor that is sparse_coo"),
+        (lambda weight: {"stem.weight": torch.eye(9).to_sparse_csr()}, "stem.weight is a tensor that is sparse_csr"),
+        (
+            lambda weight: {"stem.weight": torch.nested.nested_tensor([weight])},
+            "stem.weight is a tensor that is nested",
+        ),
+        (
+            lambda weight: {"stem.weight": torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8)},
+            "stem.weight is a tensor that is quantized",
+        ),
+        (
+            lambda weight: {"stem.weight": weight.expand(9, *weight.shape)},
+            r"stem.weight is \(9, 32, 3, 3, 3\), the mod",
+        ),
+        (lambda weight: {"state_dict": 3}, "contains no state dict"),
+    ],
+    ids=["number", "tuple", "sparse", "CSR", "nested", "quantized", "expanded", "wrapped"],
+)
+def test_a_checkpoint_of_other_keys_or_tensors_is_refused_by_its_name(
+    change: Callable[[Any], dict[Any, Any]], why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "weights.pt"
+    torch.save({**state(), **change(state()["stem.weight"])}, path)
+    with pytest.raises(InputError, match=rf"checkpoint {re.escape(str(path))}.*{why}"):
+        load_model("toy_cnn", options=with_checkpoint(path))
+
+
+def test_a_checkpoint_that_would_fill_memory_is_refused_by_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "weights.pt"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for number in range(8):
+            archive.writestr(f"weights/data/{number}", b"\0" * (16 << 20))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it is unpacked"))
+    with pytest.raises(InputError, match=r"weights.pt cannot be .*it would unpack to 134217728 bytes"):
+        load_model("toy_cnn", options=with_checkpoint(path))
 
 
 def test_a_checkpoint_that_must_run_code_or_is_garbage_is_refused(tmp_path: Path) -> None:

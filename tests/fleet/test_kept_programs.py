@@ -21,13 +21,26 @@ from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.trends import ProgramComparison, Series
 from model_profiling.pipeline.config import parse_config
 from model_profiling.platforms.local import LocalPlatform
+from model_profiling.report.content import method
 from model_profiling.store.artifacts import ExportMeta, ExportPaths
 from model_profiling.store.kept_programs import find_program, home_of, keep_program
-from model_profiling.store.labels import checked_labels, device_name, revision, split_labels
+from model_profiling.store.labels import (
+    Revision,
+    checked_labels,
+    device_name,
+    model_revision,
+    revision,
+    split_labels,
+)
+from model_profiling.store.run_directory import Manifest
 from model_profiling.store.runs import resolve
+from sme2_kit import Run
 from tests.conftest import QUICK, ROOT, kit, needs
 from tests.helpers.file_faults import FAULTS
+from tests.helpers.fuzz_readers import RUN as KNOWN_GOOD
+from tests.helpers.fuzz_readers import SEEDS
 from tests.helpers.history_forge import Forge
+from tests.helpers.run_forge import forge_run
 
 CI = (
     *("GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_SHA", "CI_COMMIT_REF_NAME", "BUILDKITE_COMMIT"),
@@ -184,6 +197,52 @@ def test_changed_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert revision({}).dirty is False, "what git does not know of is no change"
     subprocess.run(["git", "add", "net.py"], cwd=tmp_path, check=True)
     assert revision({}).dirty is True and revision({}).branch == "trunk"
+
+
+def test_the_model_has_a_commit_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code, here, plain = (tmp_path / name for name in ("code", "here", "plain"))
+    for home in (code, here, plain):
+        home.mkdir()
+    for home, branch in ((code, "model"), (here, "work")):
+        _repository(home)
+        subprocess.run(["git", "checkout", "--quiet", "-b", branch], cwd=home, check=True)
+    monkeypatch.chdir(here)
+    assert revision({}).branch == "work"
+    record = msgspec.json.decode((SEEDS / "export_meta.json").read_bytes(), type=ExportMeta).exports[
+        "tiny_xnnpack_fp32"
+    ]
+    for target, place, branch in (
+        ("net.py:Net", code, "model"),
+        ("../code/net.py:Net", here, "model"),
+        ("net.py:Net", plain, ""),
+        ("net.py:Net", tmp_path / "gone", ""),
+        ("a\0b/net.py:Net", code, ""),
+    ):
+        asked = msgspec.structs.replace(record.request, origin="file", target=target, directory=str(place))
+        found = model_revision(msgspec.structs.replace(record, request=asked), here / "x.pte")
+        assert (found.branch, len(found.commit) > 0, found.dirty) == (branch, bool(branch), None), target
+    assert (
+        model_revision(None, code / "x.pte").branch == "model" and model_revision(None, Path("x.pte")).branch == "work"
+    )
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_report_names_each_commit_as_what_it_is(same: bool, tmp_path: Path) -> None:
+    here, model = Revision("a" * 40, "work", True), Revision("a" * 40 if same else "b" * 40, "model")
+
+    def change(found: Manifest) -> None:
+        found.revision, found.model_revision = here, model
+
+    run = Run.open(forge_run(KNOWN_GOOD, tmp_path / "run", change=change))
+    rows = [f"{name}: {value}" for name, value in method._known_by(run)]
+    assert rows == (
+        [f"commit: {here.commit} on work, with changed files"]
+        if same
+        else [
+            f"commit, working directory: {here.commit} on work, with changed files",
+            f"commit, model: {model.commit} on model",
+        ]
+    )
 
 
 # Programs

@@ -204,7 +204,7 @@ def sessions(directory: RunDirectory) -> set[str]:
         ),
         ({"models": ["toy_cnn"], "exclude": [{}]}, "an exclusion without a key"),
         ({"models": ["toy_cnn"], "labels": {"a b": "c"}}, "`labels`: 'a b' cannot be the key"),
-        ({"models": ["\ud800"]}, "lone surrogate"),
+        ({"models": ["\ud800"]}, "is not valid UTF-8"),
     ],
 )
 def test_every_mistake_in_a_sweep_file_has_a_name_and_a_fix(keys: dict[str, Any], said: str) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import functools
 import io
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -37,6 +38,7 @@ from model_profiling.analysis.run.summary import analyse_run
 from model_profiling.analysis.run.timeline import read_timeline
 from model_profiling.analysis.run.validation import problems
 from model_profiling.analysis.runtimes.onnx_profile import onnx_side
+from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.sme2.forecast_validation import (
     ForecastValidation,
     HeldGain,
@@ -47,8 +49,9 @@ from model_profiling.analysis.sme2.forecast_validation import (
     shared_environment,
 )
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
-from model_profiling.analysis.sme2.kernel_table import TableDifference
-from model_profiling.analysis.sme2.target import read_target
+from model_profiling.analysis.sme2.kernel_table import TableDifference, known_table, table_path
+from model_profiling.analysis.sme2.sme2_forecast import Sides, derived_forecast
+from model_profiling.analysis.sme2.target import Target, read_target
 from model_profiling.analysis.sme2.xnntrace import read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
@@ -59,6 +62,7 @@ from model_profiling.base.elf import read_library
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.npy import read_npy
 from model_profiling.cli.numerics import as_text as numerics_text
+from model_profiling.cli.targets import _one as target_text
 from model_profiling.fleet.history.bisection import format_change
 from model_profiling.fleet.history.program_archive import KeptPrograms, read_comparison
 from model_profiling.fleet.history.run_history import RunHistory
@@ -79,6 +83,7 @@ from model_profiling.formats.pte.xnnpack_graph import graphs
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
+from model_profiling.pipeline.config_types import MOST_THREADS
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.phase_experiments import Lengths, checked_tokens, chosen_phases, random_tokens
 from model_profiling.pipeline.pipeline import export_record
@@ -93,6 +98,7 @@ from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.charts.runtimes import runtimes as runtimes_chart
 from model_profiling.report.content.runtimes import section as runtimes_section
 from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.terminal.forecast_text import show_forecasts
 from model_profiling.report.terminal.runtimes_text import as_lines as runtimes_lines
 from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import decode_message
@@ -113,7 +119,8 @@ from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work
 from tests.helpers.run_forge import forge_run
 from tests.helpers.run_use import use_all
 
-DATA = Path(__file__).parents[1] / "data"
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
 SEEDS = DATA / "fuzz_seeds"
 RUN = DATA / "known_good_run"
 _STEM = "tiny_xnnpack_fp32"
@@ -433,6 +440,60 @@ def _read_roofs(data: bytes, folder: Path) -> None:
     roofs_chart(roofs.measurements, 340, LIGHT, "")
 
 
+def _target_seeds() -> list[bytes]:
+    kit = [
+        (ROOT / "model_profiling" / "targets" / f"{name}.json").read_bytes() for name in ("apple_m4_pro", "arm_phone")
+    ]
+    on = forged_roofs(dtype="fp32", active=["sme2"], gops=400, element="fp32")
+    return [*kit, msgspec.json.encode(on.merged(forged_roofs(dtype="fp32", disabled=["sme2"], element="fp32")))]
+
+
+def _read_target(data: bytes, folder: Path) -> None:
+    """What a target is asked for: to be shown, and the forecast of a run whose .pte tells the work of its operators."""
+    target = read_target(_at(folder, "target.json", data))
+    if isinstance(target, Target):
+        target_text(target)
+    record = RunDirectory(RUN).manifest().experiments[_ON]
+    for threads in (1, 3, MOST_THREADS):
+        with contextlib.suppress(KitError):
+            found = derived_forecast(_SIDES, target, msgspec.structs.replace(record, threads=threads))
+            msgspec.json.encode(found)
+            assert 0 < found.predictions[0].predicted_ms < math.inf
+            with contextlib.redirect_stdout(io.StringIO()):
+                show_forecasts("net", [found])
+
+
+def _kernel_table_seeds() -> list[bytes]:
+    table = msgspec.json.decode((ROOT / "model_profiling" / "kernel_tables" / "1.5.1.json").read_bytes())
+    return [msgspec.json.encode(table | {"executorch": "9.9", "rows": table["rows"][:20]})]
+
+
+def _read_kernel_table(data: bytes, folder: Path) -> None:
+    """A table that a user made, and what it is asked for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SME2_KIT_CACHE", str(folder))
+        table_path("9.9").parent.mkdir(exist_ok=True)
+        put(table_path("9.9"), data)
+        known_table.cache_clear()
+        try:
+            table = known_table("9.9")
+        finally:
+            known_table.cache_clear()
+    for kind in table._rows if table is not None else ():
+        assert table is not None and table.find(kind) is not None
+        table.dtypes_with_sme2(kind)
+
+
+_SHAPES = [(64, 64, 64), (1, 4096, 4096), (1, 1, 1), (1 << 16, 512, 512), (65, 7, 3)]
+_PRODUCTS = forged_breakdown(
+    [("fully connected", product_work(*shape, element="fp32"), 0.1) for shape in _SHAPES] + [("copy", None, 0.1)]
+)
+_COVERED = [
+    CoveredOperator(x.name, x.category, x.kind, x.where, x.dtype, x.instruction, "SME2", [], None, "", "")
+    for x in _PRODUCTS.instances[: len(_SHAPES)]
+]
+_SIDES = Sides("on", _PRODUCTS, Coverage(len(_COVERED), len(_COVERED), 0, None, None, "", _COVERED), [])
+
 _BREAKDOWN = forged_breakdown(
     [("conv2d", product_work(64, 64, 64), 0.1), ("transpose", moving_work(4096), 0.1), ("copy", moving_work(1), 0.1)]
 )
@@ -547,7 +608,7 @@ def _sweep_states() -> list[bytes]:
 
 def _config_seeds() -> list[bytes]:
     """The kit's own configs, each for a model that exists; tests run at the top of the repository."""
-    root = Path(__file__).parents[2]
+    root = ROOT
     configs = sorted((root / "model_profiling" / "configs").rglob("*.json"))
     model = (SEEDS / f"{_STEM}.pte").relative_to(root).as_posix()
     return [
@@ -788,6 +849,8 @@ READERS = {
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
         Reader("runtimes", _runtimes_seeds, mutations.json_values, _read_runtimes),
         Reader("roofs", _roofs_seeds, mutations.json_values, _read_roofs, _copy_run),
+        Reader("kernel_table", _kernel_table_seeds, mutations.json_values, _read_kernel_table),
+        Reader("target", _target_seeds, mutations.json_values, _read_target),
         Reader("forecast_validation", _validation_seeds, mutations.json_values, _read_validation),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),
         Reader("timeline", _timeline_seeds, mutations.text, _read_timeline),

@@ -43,12 +43,13 @@ def forged_roofs(
     gops: float = 100.0,
     gbps: float = 10.0,
     disabled: Sequence[str] = (),
+    element: str = "fp16",
 ) -> Roofs:
     """Roofs in which the best product and convolution run at `gops`, a depthwise one at half, and copies at `gbps`."""
-    large, deep, size = product_work(1024, 256, 256), product_work(3136, 1, 9, 64), 1 << 22
+    large, deep, size = product_work(1024, 256, 256, 1, element), product_work(3136, 1, 9, 64, element=element), 1 << 22
     probes = [
         probed("fully connected", large, 2 * large.multiply_accumulates / gops / 1e6),
-        probed("fully connected", product_work(16, 16, 16), 0.004),
+        probed("fully connected", product_work(16, 16, 16, 1, element), 0.004),
         probed("conv2d", large, 2 * large.multiply_accumulates / gops / 1e6),
         probed("depthwise", deep, 4 * deep.multiply_accumulates / gops / 1e6),
         probed("copy", moving_work(size), size / gbps / 1e6),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,11 @@ import jsonschema
 import pytest
 from mcp import Client
 
+from model_profiling.base.errors import InputError
 from model_profiling.cli.main import COMMANDS
 from model_profiling.export.options import OPTIONS
+from model_profiling.mcp_server.boundary import Workspace
+from model_profiling.mcp_server.commands import Commands
 from model_profiling.mcp_server.playbooks import SCHEME
 from model_profiling.mcp_server.server import build_server
 from model_profiling.skills.catalogue import skills
@@ -125,6 +129,146 @@ def test_a_misspelt_or_impossible_argument_is_refused_by_every_tool(tools: dict[
         assert result.is_error and parameter in told and "\nfix: " in told, f"{name}.{parameter}"
         assert "pydantic" not in told and "(exit code 2)" in told
     assert not list(tmp_path.iterdir())
+
+
+def _texts(schema: dict[str, Any], types: dict[str, Any]) -> Iterator[Callable[[str], Any]]:
+    """Every place of a parameter that takes any text, as a function that makes the argument."""
+    schema = types[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
+    for each in schema.get("anyOf", []):
+        yield from _texts(each, types)
+    if schema.get("type") == "string" and "enum" not in schema:
+        yield str
+    if schema.get("type") == "array":
+        yield from ((lambda text, make=make: [make(text)]) for make in _texts(schema["items"], types))
+    if schema.get("type") == "object" and isinstance(schema.get("additionalProperties"), dict):
+        yield lambda text: {text: 2}
+        yield from (
+            (lambda text, make=make: {"a": make(text)}) for make in _texts(schema["additionalProperties"], types)
+        )
+
+
+class Calls:
+    """Every call with a text of ours in one parameter and enough in the others; commands are noted, and not run."""
+
+    def __init__(self, tools: dict[str, Any], patch: pytest.MonkeyPatch) -> None:
+        self.tools = tools
+        self.words: list[str] = []
+
+        async def kit(_commands: Commands, _steps: Any, *words: str, accept: Any = ()) -> Any:
+            self.words = list(words)
+            raise InputError("a command is run", "")
+
+        patch.setattr(Commands, "kit", kit)
+
+    def make(self, workspace: Path, text: str) -> list[tuple[str, str, str, list[str]]]:
+        """Each tool and parameter, what the call was answered with, and the words of the command that it came to."""
+
+        async def talk() -> list[tuple[str, str, str, list[str]]]:
+            found = []
+            async with Client(build_server(workspace)) as client:
+                for name, parameter, arguments in self._arguments(text):
+                    self.words = []
+                    told = (await client.call_tool(name, arguments)).content[0].text  # type: ignore[union-attr]
+                    found.append((name, parameter, told, self.words))
+            return found
+
+        return anyio.run(talk)
+
+    def _arguments(self, text: str) -> Iterator[tuple[str, str, dict[str, Any]]]:
+        samples = {"string": "net.pte", "object": {"CONV": 2}, "array": ["eager"]}
+        for name, tool in self.tools.items():
+            properties = tool.input_schema["properties"]
+            enough = {each: properties[each].get("enum", [None])[0] for each in tool.input_schema.get("required", [])}
+            enough = {each: value or samples[properties[each]["type"]] for each, value in enough.items()}
+            enough |= {"model": "toy_cnn"} if "dtype" in properties and "model" in enough else {}
+            enough |= {"name": "03_export_model"} if name == "validate_skill" else {}
+            for parameter, shape in properties.items():
+                for make in _texts(shape, tool.input_schema.get("$defs", {})):
+                    more = {"model": "net.pte"} if name == "run" and parameter != "config" else {}
+                    yield name, parameter, {**enough, **more, parameter: make(text)}
+
+
+# Text that becomes no part of a path: a command may get it as it is.
+TEXTS = {("report", "title"), ("what_if", "speedups"), ("history", "labels"), ("run", "labels")}
+
+
+# Names that a command looks up elsewhere than among the files of its folder, which may have a file of that name.
+NAMES = {"dtype", "experiments", "keep_fp32", "label", "method", "model", "platform", "since"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Path:
+    """A workspace with links that lead out of it, wherever a default would lead to."""
+    outside, home = tmp_path / "outside", tmp_path / "work"
+    for folder in (outside / "artifacts", outside / "runs" / "linux", home):
+        folder.mkdir(parents=True)
+    (outside / "net.py").write_text("import torch\nclass Net(torch.nn.Module): pass\n")
+    for name in ("x.pte", "x.npy", "manifest.json"):
+        (outside / name).write_bytes(b"")
+    (home / "net.pte").write_bytes(b"")
+    for name in ("link", "out_link", "out_link.pte"):
+        (home / name).symlink_to(outside)
+    (home / "link.py").symlink_to(outside / "net.py")
+    return home
+
+
+ESCAPES = (
+    *("../outside", "/etc", "/etc/hosts", "toy_cnn/../../outside", "x/../../outside/net.py:Net", "link/net.py:Net"),
+    *("link", "link.py:Net", "link/x.pte", "~", "~/x.pte", "link@x", "link:x", "-", "--out=/etc", "x\n/etc"),
+)
+
+
+@pytest.mark.parametrize("text", ESCAPES)
+def test_no_text_of_any_tool_leads_out_of_the_workspace(
+    text: str, tools: dict[str, Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = sorted(workspace.parent.rglob("*"))
+    seen = 0
+    for name, parameter, told, words in Calls(tools, monkeypatch).make(workspace, text):
+        seen += 1
+        assert "(exit code 2)" in told and "Error executing" not in told.replace(f"Error executing tool {name}: ", "")
+        if (name, parameter) in TEXTS or parameter == "settings":
+            continue
+        for word in words:
+            # `--flag=path`, `path:Class` and `DIR:EXPERIMENT`, seen from where the command runs.
+            value = word.partition("=")[2] if word.startswith("--") else word
+            for path in (value, value.rpartition(":")[0]):
+                real = (workspace / path).resolve()
+                by_name = value == text == "link" and parameter in NAMES
+                assert real.is_relative_to(workspace) or by_name, (name, parameter, words)
+    assert seen > 60 and sorted(workspace.parent.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "text", ["a\0b", "\ud800", "x" * 5000, "x" * 20_000_000], ids=["zero", "half", "long", "20 MB"]
+)
+def test_text_that_no_command_can_take_is_refused_by_its_parameter(
+    text: str, tools: dict[str, Any], workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boundary = Workspace(workspace)
+    for value in (text, [text], {"a": text}, {text: "a"}):
+        for is_text in (True, False):
+            with pytest.raises(InputError, match=r"^model (has a zero byte|is \d+ characters long)"):
+                boundary.check("model", value, is_text)
+    if len(text) > 5000:
+        told = ask(workspace, "call_tool", "profile", {"model": text}).content[0].text
+        assert "model is 20000000 characters long" in told and len(told) < 1000
+        return
+    # No client sends half a character as UTF-8.
+    for _, parameter, told, words in Calls(tools, monkeypatch).make(workspace, text) if text != "\ud800" else ():
+        assert not words and parameter in told and "(exit code 2)" in told and len(told) < 2000
+
+
+def test_what_is_too_much_is_refused_before_a_command_is_run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = Calls({}, monkeypatch)
+    for arguments, why in (
+        ({"speedups": {f"op{n}": 2 for n in range(20_000)}}, "speedups has 20000 entries"),
+        ({"speedups": {"x" * 4000 + str(n): 2 for n in range(100)}}, "the arguments of the call are too long"),
+        ({"speedups": {"CONV": 1e-320}}, "cannot take speedups=1e-320: should be greater than or equal to 0.000001"),
+        ({"speedups": {"CONV": 1e300}}, "should be less than or equal to"),
+    ):
+        told = ask(workspace, "call_tool", "what_if", {"run_dir": ".", **arguments}).content[0].text
+        assert why in told and not calls.words, told
 
 
 def test_wrong_arguments_are_named_with_what_the_tool_takes(tmp_path: Path) -> None:

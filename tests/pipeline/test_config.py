@@ -10,7 +10,7 @@ import pytest
 
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.accelerator import fill_in
-from model_profiling.pipeline.config import compare_pairs, json_schema, load_config
+from model_profiling.pipeline.config import compare_pairs, json_schema, load_config, parse_config
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.schedule import (
     BUDGET_S,
@@ -304,3 +304,11 @@ def test_a_budget_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text:
         plan([], Cost(1, 1), None)
     monkeypatch.setenv("SME2_KIT_BUDGET_S", "")
     assert plan([], Cost(1, 1), None)[0] == []
+
+
+@pytest.mark.parametrize("name", ["x\udcff.pte", "x\ud800.pte"])
+def test_a_name_that_is_no_utf8_is_named(name: str) -> None:
+    raw = {"model": f"out/{name}", "output_root": "out", "experiments": [{"name": "a"}]}
+    with pytest.raises(InputError, match=r"^out/x\\(xff|ud800)\.pte is not valid UTF-8, in config here$") as caught:
+        parse_config(raw, "here")
+    assert "Rename" in caught.value.hint

@@ -16,6 +16,7 @@ from model_profiling.base.npy import read_npy
 from model_profiling.formats import pte
 from model_profiling.formats.pte.xnnpack_graph import graphs
 from model_profiling.store.run_directory import RunDirectory
+from tests.helpers import npy_forge
 from tests.helpers.fuzz_readers import RUN, SEEDS, _numerics_seeds
 
 _PROGRAM = SEEDS / "tiny_xnnpack_fp32.pte"
@@ -93,3 +94,22 @@ def test_several_arrays_are_not_one(tmp_path: Path) -> None:
     (tmp_path / "x.npy").write_bytes(held.getvalue())
     with pytest.raises(InputError, match=r"not a readable \.npy"):
         read_npy(tmp_path / "x.npy", "input", "")
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_an_array_is_read_as_numpy_wrote_it(version: int, tmp_path: Path) -> None:
+    for array in (np.arange(24.0).reshape(2, 3, 4), np.float16(7), np.zeros((0, 5), np.int64), np.array([True]), ">i4"):
+        wanted = np.arange(6, dtype=array) if isinstance(array, str) else np.asarray(array)
+        for each in (wanted, np.asfortranarray(wanted)):
+            with (tmp_path / "x.npy").open("wb") as file:
+                np.lib.format.write_array(file, each, (version, 0), allow_pickle=False)
+            found = read_npy(tmp_path / "x.npy", "input", "")
+            assert found.dtype == each.dtype and found.shape == each.shape and np.array_equal(found, each)
+
+
+@pytest.mark.parametrize("header", npy_forge.HOSTILE, ids=lambda header: header[:60])
+def test_a_header_that_is_more_than_numpy_writes_is_refused(header: str, tmp_path: Path) -> None:
+    for version in (1, 2, 3):
+        (tmp_path / "x.npy").write_bytes(npy_forge.npy(header, version=version))
+        with pytest.raises(InputError, match=r"input .* is not a readable \.npy \("):
+            read_npy(tmp_path / "x.npy", "input", "")

@@ -4,6 +4,8 @@ import functools
 import json
 import os
 import platform
+import random
+import re
 import shutil
 import subprocess
 import sys
@@ -14,13 +16,17 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_profiling.base.errors import InputError
+from model_profiling.base.npy import read_npy
 from model_profiling.formats import etdump
 from model_profiling.runner import features
 from model_profiling.runner.protocol import Exit
-from tests.conftest import needs_hardware
+from tests.conftest import ROOT, needs_hardware
+from tests.helpers import file_kinds, npy_forge
 
 Toy = Callable[[str], Path]
 Completed = subprocess.CompletedProcess[str]
+TINY = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
 
 
 def call(*command: object, stdin: str = "") -> Completed:
@@ -186,6 +192,38 @@ def test_every_other_way_to_fail_has_its_code_and_one_clear_line(runner: Path, t
         done = call(runner, *arguments)
         last = done.stderr.splitlines()[-1]
         assert (done.returncode, words in last, last[:7]) == (code, True, "error: "), (arguments, done)
+
+
+def test_an_input_is_accepted_or_named_as_wrong_whatever_is_in_its_header(runner: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npy"
+    shape = tuple(int(size) for size in re.findall(r"\d+", npy_forge.GOOD.partition("shape")[2]))
+    source, accepted = random.Random(5), 0
+    cases = [npy_forge.npy(header, version=version) for header in npy_forge.HOSTILE for version in (1, 2)]
+    cases += [npy_forge.damaged(source) for _ in range(200)] + [npy_forge.npy(npy_forge.GOOD)]
+    for data in cases:
+        path.write_bytes(data)
+        done = call(runner, "--model_path", TINY, "--inputs", path)
+        # Python's reader and the runner's agree on what an array is; the runner takes one shape, type and order.
+        try:
+            array = read_npy(path, "input", "")
+            fits = array.dtype == "<f4" and array.shape == shape and array.flags.c_contiguous
+        except InputError:
+            fits = False
+        accepted += fits
+        assert done.returncode == (0 if fits else Exit.INPUTS_WRONG), (data, done)
+        assert fits or done.stderr.splitlines()[-1].startswith("error: input"), (data, done)
+    assert accepted > 5
+
+
+# Kinds that can be read, here or by root.
+_READ = {"regular", "link to a file outside", "unreadable", "growing"}
+
+
+@pytest.mark.parametrize("kind", sorted(file_kinds.KINDS.keys() - _READ))
+def test_an_input_that_is_no_file_is_named(runner: Path, tmp_path: Path, kind: str) -> None:
+    file_kinds.KINDS[kind](tmp_path / "x.npy", npy_forge.npy(npy_forge.GOOD))
+    done = call(runner, "--model_path", TINY, "--inputs", tmp_path / "x.npy")
+    assert done.returncode == Exit.INPUTS_WRONG, done
 
 
 def test_a_missing_backend_or_operator_is_named(runner: Path, toy: Toy, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from model_profiling.platforms.base import LaunchRequest
 from model_profiling.platforms.local import LocalPlatform
 from model_profiling.platforms.process_platform import ProcessPlatform
 from model_profiling.runner.protocol import Exit
+from model_profiling.runtimes.program import ProcessError, WantedInput, arranged_inputs
 from model_profiling.runtimes.runtime_table import RUNTIMES, optimized_file
 from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths
@@ -320,3 +321,10 @@ def test_a_run_keeps_the_runtimes_that_were_measured_beside_it(pte: Path, tmp_pa
     assert alone.returncode == 0 and "reused existing results of other runtimes" in alone.stderr, alone.stderr
     refused = kit("profile", pte, "--runtimes", "eager", "--platform", "emulator", *counts)
     assert refused.returncode == 2 and "on this machine only" in refused.stderr
+
+
+@pytest.mark.parametrize("shape", [(-1, 3), (-7,), (1, 3, 50_000, 50_000), (2**62, 2**62), (0, 2**40, -1)])
+def test_an_input_of_no_size_or_of_any_size_is_not_made(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ProcessError, match=r"input x has (no fixed|too large a) shape") as caught:
+        arranged_inputs([], [WantedInput("x", "float32", shape)])
+    assert "--input x.npy" in caught.value.hint

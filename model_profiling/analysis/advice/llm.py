@@ -149,7 +149,7 @@ def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
         "Make weights smaller (int8-dynamic, int4): more threads share the same memory and bring less than in prefill.",
         [
             f"{counted(len(bound), 'matrix operator')} read weights at {rate:.1f} GB/s, "
-            f"{reached:.0%} of the best that this CPU reaches",
+            f"{reached:.0%} of the best that this CPU reaches"
         ],
     )
 

@@ -3,12 +3,7 @@
 import msgspec
 import numpy as np
 
-from model_profiling.analysis.compare.comparison import (
-    Change,
-    OperatorChange,
-    ProfileComparison,
-    compared_parts,
-)
+from model_profiling.analysis.compare.comparison import Change, OperatorChange, ProfileComparison, compared_parts
 from model_profiling.analysis.timing.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval
 from model_profiling.analysis.timing.profile import Part, Profile, Where

@@ -34,10 +34,7 @@ class TargetForecast(msgspec.Struct, frozen=True):
 
 
 def forecasts(
-    measured: RunData,
-    emulated: RunData | None = None,
-    speedups: tuple[float, ...] = (),
-    target: str | Path = DEFAULT,
+    measured: RunData, emulated: RunData | None = None, speedups: tuple[float, ...] = (), target: str | Path = DEFAULT
 ) -> list[Forecast]:
     """Return a forecast for runs without SME2 and with all else on, for a target unless speedups are assumed.
 

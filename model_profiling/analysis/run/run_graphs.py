@@ -62,10 +62,7 @@ def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
         edges=edges,
         before=comparison.before if comparison else "",
         after=comparison.after if comparison else "",
-        notes=[
-            *why_in_order(model, rows, program, bare),
-            *of_emulated,
-        ],
+        notes=[*why_in_order(model, rows, program, bare), *of_emulated],
     )
 
 

@@ -13,12 +13,7 @@ import msgspec
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.sme2.forecast_record import Evidence, Forecast, PredictedOperator, RemainingOperator
 from model_profiling.analysis.sme2.gains import Gain
-from model_profiling.analysis.sme2.target import (
-    FP16_OVER_FP32,
-    I8MM_OVER_DOT,
-    AnyTarget,
-    rate_dtype,
-)
+from model_profiling.analysis.sme2.target import FP16_OVER_FP32, I8MM_OVER_DOT, AnyTarget, rate_dtype
 from model_profiling.analysis.sme2.whatif import Prediction, apply_speedups
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.work import Work

@@ -10,7 +10,7 @@ together than one thread for each unit.
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -18,7 +18,7 @@ from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs
 from model_profiling.analysis.sme2 import forecast_validation
 from model_profiling.analysis.sme2.gains import Gain, Switch
 from model_profiling.analysis.timing.breakdown import InstanceTime
-from model_profiling.analysis.timing.work import Product, Work
+from model_profiling.analysis.timing.work import Product, Size, Work
 from model_profiling.base import files
 from model_profiling.base.dtypes import OF_ACTIVATIONS, dtype_of
 from model_profiling.base.errors import InputError
@@ -44,6 +44,15 @@ def rate_dtype(work: Work | None) -> str:
     return row.computes_as if row is not None else ""
 
 
+# What every rate, bandwidth and part may be, and what other figures may be: all that is within can be reckoned with.
+_RATES = (1e-3, 1e9)
+_BOUNDS = {
+    **{"vector_bits": (128, 2048), "units": (1, 1 << 20), "near_bytes": (1, 1 << 50)},
+    **dict.fromkeys(("readout_ns", "pack_ns"), (0, 1e6)),
+}
+Rate = Annotated[float, msgspec.Meta(ge=_RATES[0], le=_RATES[1])]
+
+
 class Figure(msgspec.Struct, frozen=True):
     """A number of a target, with its range if one is known, and how it is known."""
 
@@ -66,12 +75,12 @@ class Figure(msgspec.Struct, frozen=True):
 class ShapeRate(msgspec.Struct, frozen=True):
     """A published rate of one product: evidence that the rest of the target is held against."""
 
-    m: int
-    k: int
-    n: int
+    m: Size
+    k: Size
+    n: Size
     element: str
-    gflops_prepacked: float
-    gflops_packing: float
+    gflops_prepacked: Rate
+    gflops_packing: Rate
     source: str
 
 
@@ -105,6 +114,12 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
     derived_from: list[str] = []
     shapes: list[ShapeRate] = []
     schema: int = SCHEMA
+
+    def __post_init__(self) -> None:
+        for name, figure in self.figures().items():
+            low, high = _BOUNDS.get(name, _RATES)
+            if not low <= figure.least <= figure.value <= figure.most <= high:
+                raise ValueError(f"{name} must be {low:g} to {high:g}, and its low <= value <= high: {figure.value:g}")
 
     @property
     def dtypes(self) -> list[str]:
@@ -166,7 +181,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         """Return how many times faster than one thread NEON and SME2 are on several, at an end of their range each."""
         own = self.threads
         on_neon = threads * (_end(own.neon, neon) if own is not None and threads > 1 else 1.0)
-        units = max(1, int(self.units.value))
+        units = int(self.units.value)
         on_sme2 = float(min(threads, units))
         if own is not None and on_sme2 > 1:
             on_sme2 *= _end(own.scaling, sme2)

@@ -1,5 +1,6 @@
 """What if (Amdahl): the latency and the next bottleneck when some parts become faster. A prediction, never a result."""
 
+import math
 from collections.abc import Callable
 from typing import Literal
 
@@ -7,6 +8,9 @@ import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.base.errors import InputError
+
+# How many times faster or slower a part may be said to become, unless it is gone.
+LEAST_SPEEDUP, MOST_SPEEDUP = 1e-6, 1e6
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -31,20 +35,22 @@ class Prediction(msgspec.Struct, frozen=True):
 def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
     """Divide each operator's time by its speedup: its own if named, else its category's, else 1."""
     names = {entry.operator for entry in breakdown.operators} | {entry.category for entry in breakdown.categories}
-    speedups = {_known(name, names): value for name, value in speedups.items()}
+    alike: dict[str, list[str]] = {}
+    for name in sorted(names):
+        alike.setdefault(name.casefold(), []).append(name)
+    speedups = {_known(name, names, alike): value for name, value in speedups.items()}
     for name, value in speedups.items():
-        if not value > 0:
-            raise InputError(
-                f"what-if speeds '{name}' up by {value}", "Give a number above 0, for example 3 for three times faster."
-            )
+        if not (LEAST_SPEEDUP <= value <= MOST_SPEEDUP or value == math.inf):
+            hint = f"Give a number from {LEAST_SPEEDUP:g} to {MOST_SPEEDUP:g}, for example 3 for three times faster."
+            raise InputError(f"what-if speeds '{name}' up by {value}", hint)
     return apply_speedups(
         breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0))
     )
 
 
-def _known(name: str, names: set[str]) -> str:
+def _known(name: str, names: set[str], by_folded: dict[str, list[str]]) -> str:
     """Return the name as the run has it, whatever its case."""
-    alike = [known for known in sorted(names) if known.casefold() == name.strip().casefold()]
+    alike = by_folded.get(name.strip().casefold(), [])
     if name in names or len(alike) == 1:
         return name if name in names else alike[0]
     if alike:

@@ -1,7 +1,11 @@
 """The record of an operator's work: the matrix product it is, and the bytes it reads and writes."""
 
+from typing import Annotated
+
 import msgspec
 
+# More than this no program has of anything; a file with more was not measured.
+Size = Annotated[int, msgspec.Meta(ge=0, le=1 << 60)]
 BITS = {
     **{"fp32": 32, "fp16": 16, "bf16": 16, "pfp32": 32, "float64": 64, "bool": 8},
     **{"int8": 8, "uint8": 8, "int16": 16, "int32": 32, "int64": 64},
@@ -15,10 +19,10 @@ ONNX_ELEMENTS = {"float": "fp32", "float16": "fp16", "bfloat16": "bf16", "double
 class Product(msgspec.Struct, frozen=True):
     """`count` products of an m x k matrix with a k x n one: groups of a convolution, batches of a multiplication."""
 
-    m: int
-    n: int
-    k: int
-    count: int = 1
+    m: Size
+    n: Size
+    k: Size
+    count: Size = 1
 
     @property
     def multiply_accumulates(self) -> int:
@@ -34,13 +38,13 @@ class Work(msgspec.Struct, frozen=True):
     """
 
     element: str
-    weight_bytes: int
-    read_bytes: int
-    written_bytes: int
+    weight_bytes: Size
+    read_bytes: Size
+    written_bytes: Size
     product: Product | None = None
-    multiply_accumulates: int = 0
+    multiply_accumulates: Size = 0
     program_element: str = ""
-    inner: tuple[int, ...] = ()
+    inner: tuple[Size, ...] = ()
 
     @property
     def bytes(self) -> int:

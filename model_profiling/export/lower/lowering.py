@@ -76,11 +76,7 @@ def lower(
 
 def lowering_of(request: ExportRequest) -> dict[str, Any]:
     """Return what `lower` is told for a request."""
-    return {
-        "backend": request.backend,
-        "delegation": request.delegation,
-        "keep_layout": LAYOUT in request.rewrites,
-    }
+    return {"backend": request.backend, "delegation": request.delegation, "keep_layout": LAYOUT in request.rewrites}
 
 
 def emit(lowered: LoweredProgram) -> Any:
@@ -133,9 +129,6 @@ def _lower_in_place(
     partitioner = leaving_out(ImagePartitioner(per_op_mode=per_op), leave_out)
     with free_permutes():
         edge = to_edge_transform_and_lower(
-            program,
-            transform_passes=[Noted(partitioner)],
-            partitioner=[partitioner],
-            generate_etrecord=True,
+            program, transform_passes=[Noted(partitioner)], partitioner=[partitioner], generate_etrecord=True
         )
     return edge, Noted.modified

@@ -24,10 +24,7 @@ SPLITTING = (
     *(aten.unbind.int, aten.chunk.default),
     *(aten.split.Tensor, aten.split.sizes, aten.split_with_sizes.default),
 )
-VIEWING = (
-    *(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims),
-    *(aten.unsqueeze.default, aten.select.int),
-)
+VIEWING = (*(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), *(aten.unsqueeze.default, aten.select.int))
 # An expanded constant is stored, unless that makes the file much larger.
 LARGEST_CONSTANT = 1 << 20
 

@@ -96,11 +96,7 @@ def _state(
 
 
 def _sentence(
-    change: ChangePoint,
-    state: StepState,
-    comparison: ProgramComparison | None,
-    differences: Sequence[str],
-    since: str,
+    change: ChangePoint, state: StepState, comparison: ProgramComparison | None, differences: Sequence[str], since: str
 ) -> str:
     what = f"{abs(change.percent):.1f} % {'slower' if change.percent > 0 else 'faster'}{since}"
     kind = "regression" if change.percent > 0 else "improvement"

@@ -19,7 +19,7 @@ from model_profiling.pipeline.config import is_experiment_name
 from model_profiling.store import transaction
 from model_profiling.store.artifacts import EARLIER, PARTIAL, ExportPaths
 from model_profiling.store.kept_programs import is_keeping_off, keep_program
-from model_profiling.store.labels import revision
+from model_profiling.store.labels import model_revision, revision
 from model_profiling.store.publication import READY, publish
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from model_profiling.store.runs import time_label, unique_label
@@ -45,6 +45,7 @@ def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callabl
         }
         # The user's code is here, not where it ran.
         manifest.revision = revision(manifest.labels)
+        manifest.model_revision = model_revision(manifest.model.export, program)
         place = root / PARTIAL / f"cluster-{uuid.uuid4().hex[:12]}"
         for name in manifest.experiments:
             target = place / READY / name

@@ -93,7 +93,7 @@ def _write(file: PackedFile, place: Path) -> None:
     # Never over a file that is there: two names may be one on this file system.
     with place.open("xb") as target:
         for start in range(0, len(file.data), _PIECE):
-            content = reader.decompress(file.data[start : start + _PIECE])
+            content = reader.decompress(file.data[start : start + _PIECE], file.size - size + 1)
             size += len(content)
             if size > file.size:
                 break

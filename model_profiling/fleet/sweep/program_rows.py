@@ -77,10 +77,7 @@ def panels(result: SweepResult) -> dict[str, list[ProgramLatency]]:
 def _latencies(found: CellResult) -> dict[str, Bounded]:
     """Return what is known of a program, each with its whisker: the MAD of a measurement, the range of a prediction."""
     known = {}
-    for side, ms, percent in (
-        (OFF, found.off_ms, found.off_mad_percent),
-        (ON, found.median_ms, found.mad_percent),
-    ):
+    for side, ms, percent in ((OFF, found.off_ms, found.off_mad_percent), (ON, found.median_ms, found.mad_percent)):
         if ms:
             reach = ms * min(percent or 0.0, 99.0) / 100
             known[side] = Bounded(ms, ms - reach, ms + reach)

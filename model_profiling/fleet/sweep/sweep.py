@@ -86,11 +86,7 @@ class Sweep:
         return state.anew(job.subject for job in self.wanted if job.kind == "run") if fresh else state
 
     def run(
-        self,
-        make: MakeExecutor,
-        fresh: bool = False,
-        on_progress: OnProgress = no_progress,
-        on_note: OnNote = no_notes,
+        self, make: MakeExecutor, fresh: bool = False, on_progress: OnProgress = no_progress, on_note: OnNote = no_notes
     ) -> SweepResult:
         """Do what is not finished. A failed job never stops the others; what failed is in the result."""
         with files.locked(self.folder.state, "sweep"):

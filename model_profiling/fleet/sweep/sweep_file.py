@@ -10,6 +10,7 @@ import msgspec
 from model_profiling.base import dtypes, files
 from model_profiling.base.errors import InputError
 from model_profiling.base.rewrites import REWRITE_CHOICES
+from model_profiling.base.visible import not_utf8
 from model_profiling.pipeline.config import closest_key, explain_error, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
 from model_profiling.platforms import choosing, locks
@@ -189,11 +190,9 @@ def parse(raw: dict[str, Any], where: str) -> SweepFile:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
         found = msgspec.convert(raw, SweepFile)
-    except (UnicodeError, RecursionError):
-        raise InputError(
-            f"sweep file {where} contains a lone surrogate (\\ud800 to \\udfff), or is nested too deeply",
-            "Correct that text.",
-        ) from None
+    except (UnicodeEncodeError, RecursionError) as error:
+        why = not_utf8(error) if isinstance(error, UnicodeEncodeError) else "it is nested too deeply"
+        raise InputError(f"sweep file {where}: {why}", "Rename that file or folder, or correct that text.") from None
     except msgspec.ValidationError as error:
         raise InputError(f"sweep file {where}: {explain_error(str(error))}", _hint(str(error))) from None
     return _checked(found, where)

@@ -1,26 +1,21 @@
 """The zip an ETRecord is: only the members asked for, none larger than its header said, none that explodes."""
 
 import contextlib
-import lzma
 import re
 import zipfile
-import zlib
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
-from model_profiling.base import files
+from model_profiling.base import files, zips
 from model_profiling.base.errors import InputError
 from model_profiling.upstream.etrecord_contents import IDENTIFIER
 
 T = TypeVar("T")
 
-# What may be unpacked of one record in all: this much, and no more than so many times its size. ExecuTorch packs
-# nothing; real graphs, if someone packs the record anew, shrink to a fortieth. A bomb shrinks to a thousandth.
+# What may be unpacked of one record in all, and no more than so many times its size.
 MAX_UNPACKED = 256 << 20
-MAX_RATIO = 60
-_RATIO_FROM = 4 << 20
 # How Python writes numbers that JSON has not. An attention mask is enough for it.
 _NOT_JSON = re.compile(rb"(?<=[:,\[ ])(-?Infinity|NaN)(?=[,\]} \n])")
 
@@ -48,11 +43,11 @@ class Archive:
                 raise EtrecordError(path, "it does not exist", "Check the path.") from None
             except OSError as error:
                 raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
-            except (zipfile.BadZipFile, ValueError, NotImplementedError, OverflowError) as error:
+            except zips.ERRORS as error:
                 raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
             self._opened = opened.pop_all()
         self.names = frozenset(self._zip.namelist())
-        self._left = min(MAX_UNPACKED, max(_RATIO_FROM, MAX_RATIO * files.size_of(file)))
+        self._left = min(MAX_UNPACKED, zips.most_unpacked(files.size_of(file)))
 
     def __enter__(self) -> "Archive":
         if IDENTIFIER not in self.names:
@@ -81,17 +76,15 @@ class Archive:
             raise EtrecordError(self.path, f"it has no member {name}", _MISSING)
         info = self._zip.getinfo(name)
         if info.file_size > self._left:
-            allowed = f"more than {MAX_UNPACKED} bytes, or than {MAX_RATIO} times its size"
+            allowed = f"more than {MAX_UNPACKED} bytes, or than {zips.MAX_RATIO} times its size"
             raise EtrecordError(self.path, f"with {name} it unpacks to {allowed}")
         self._left -= info.file_size
         try:
             with self._zip.open(info) as member:
                 # zipfile stops at the size the header claims, which we have just checked.
                 return member.read(info.file_size + 1)
-        except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
-            raise EtrecordError(self.path, f"{name} is corrupt ({error})") from None
-        except (NotImplementedError, RuntimeError) as error:
-            raise EtrecordError(self.path, f"{name} uses a compression that is not supported ({error})") from None
+        except zips.ERRORS as error:
+            raise EtrecordError(self.path, f"{name} is corrupt, or of an unknown compression ({error})") from None
 
 
 _MISSING = (

@@ -25,13 +25,7 @@ class Foldable(msgspec.Struct, frozen=True):
         return self.members or [self.cells]
 
 
-def folded(
-    key: str,
-    columns: tuple[str, ...],
-    rows: Sequence[Foldable],
-    rest: Rest,
-    short: int | None = None,
-) -> Table:
+def folded(key: str, columns: tuple[str, ...], rows: Sequence[Foldable], rest: Rest, short: int | None = None) -> Table:
     """Return a table of the rows that cost something; `rest` makes the one row of all others."""
     small = [place for place, row in enumerate(rows) if row.share < LEAST_SHARE]
     if len(small) < 2:

@@ -89,13 +89,15 @@ def environment(run: RunView) -> Section:
 
 
 def _known_by(run: RunView) -> list[tuple[Cell, ...]]:
-    """Return the commit that the run is of, and its labels, if it has any."""
-    revision, labels = run.manifest.revision, run.manifest.labels
+    """Return the commits that the run is of, and its labels, if it has any."""
+    here, model, labels = run.manifest.revision, run.manifest.model_revision, run.manifest.labels
     rows: list[tuple[Cell, ...]] = []
-    if revision.commit:
-        branch = f" on {revision.branch}" if revision.branch else ""
-        changed = ", with changed files" if revision.dirty else ""
-        rows.append(("commit", f"{revision.commit}{branch}{changed}"))
+    # One repository is named once, and runs of earlier versions know of the working directory alone.
+    one = model.commit in ("", here.commit)
+    for name, each in (("commit" if one else "commit, working directory", here), ("commit, model", model)):
+        if each.commit and (each is here or not one):
+            branch = f" on {each.branch}" if each.branch else ""
+            rows.append((name, f"{each.commit}{branch}{', with changed files' if each.dirty else ''}"))
     if labels:
         rows.append(("labels", ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))))
     return rows

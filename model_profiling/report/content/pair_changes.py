@@ -166,8 +166,4 @@ def _folded(branches: list[Branch], what: str) -> list[Branch]:
 
 
 def _cells(before: float, after: float, difference: str) -> tuple[Number, ...]:
-    return (
-        Number(numbers.ms(before), before),
-        Number(numbers.ms(after), after),
-        Number(difference, after - before),
-    )
+    return (Number(numbers.ms(before), before), Number(numbers.ms(after), after), Number(difference, after - before))

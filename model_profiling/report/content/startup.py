@@ -131,7 +131,8 @@ def _conditions(
         said += [(run.label(name), words) for words in [growth_sentence(memory)] if words]
     options = [(run.label(n), each) for n, each in experiments.items() if each.workspace or each.weight_cache]
     said += [(name, _options(each)) for name, each in options]
-    return [f"{names}: {sentence}." for names, sentence in merge_sentences(said)] + ([_PRESETS] if options else [])
+    merged = merge_sentences(said, ranges=True)
+    return [f"{names}: {sentence}." for names, sentence in merged] + ([_PRESETS] if options else [])
 
 
 def _launches(start: Startup) -> str:

@@ -20,12 +20,7 @@ from model_profiling.store.derived import DerivedWriter, OutdatedFile
 
 
 def write_report(
-    run: RunView,
-    artist: DrawingPool,
-    output: Path,
-    title: str = "",
-    markdown: bool = True,
-    page: bool = False,
+    run: RunView, artist: DrawingPool, output: Path, title: str = "", markdown: bool = True, page: bool = False
 ) -> tuple[list[Path], list[OutdatedFile]]:
     """Write Markdown with its pictures and the trace, the page, or all, at and beside `output`.
 

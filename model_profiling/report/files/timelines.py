@@ -14,10 +14,7 @@ from model_profiling.report.terminal import run_text
 
 
 def report_timelines(
-    sides: list[tuple[str, Profile]],
-    output_directory: Path | None,
-    verbose: bool,
-    write: Callable[[Path, str], None],
+    sides: list[tuple[str, Profile]], output_directory: Path | None, verbose: bool, write: Callable[[Path, str], None]
 ) -> None:
     """Print the analysis of the timelines, and have their operators and comparison written as CSV and JSON."""
     experiments = {name: analysed_profile(profile) for name, profile in sides}

@@ -156,8 +156,8 @@ def _remarks(run: "RunView", style: Style) -> list[str]:
     notes = [(name, note) for name, record in records.items() for note in record.notes]
     labelled = (
         (style.paint(31, "failed") + "   ", merge_sentences(failed)),
-        (style.paint(31, "warning") + "  ", merge_sentences(odd)),
-        (style.paint(33, "warning") + "  ", merge_sentences(warnings)),
+        (style.paint(31, "warning") + "  ", merge_sentences(odd, ranges=True)),
+        (style.paint(33, "warning") + "  ", merge_sentences(warnings, ranges=True)),
         (style.dim("note") + "     ", merge_sentences(notes)),
     )
     return [

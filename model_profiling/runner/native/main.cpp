@@ -24,7 +24,7 @@ namespace kit {
 std::vector<std::string> input_files(const std::vector<std::string>& given) {
   std::vector<std::string> files;
   for (const std::string& value : given) {
-    if (std::ifstream(value)) files.push_back(value);
+    if (::access(value.c_str(), F_OK) == 0) files.push_back(value);
     else for (const auto& part : split(value, ',')) files.push_back(part);
   }
   return files;

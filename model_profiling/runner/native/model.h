@@ -116,6 +116,7 @@ inline size_t set_threads(long wanted) {
 
 // The program itself is verified by ExecuTorch; this tells apart what it would all call "invalid program".
 inline void check_file(const std::string& path) {
+  file_size(path, Exit::MODEL_UNREADABLE, "model");
   std::ifstream file(path, std::ios::binary);
   char head[8] = {};
   if (!file) throw Failure(Exit::MODEL_UNREADABLE, "model '" + path + "' cannot be read: " + std::strerror(errno));

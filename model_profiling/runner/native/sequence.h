@@ -42,16 +42,20 @@ inline double negative_log_likelihood(const std::vector<double>& logits, int64_t
   return std::log(sum) + most - logits[token];
 }
 
+// No context is as long as this.
+constexpr size_t kLongestTokenFile = size_t{1} << 30;
+
 class Sequence {
  public:
   explicit Sequence(const std::string& file) {
-    const std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "token file");
+    const std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "token file", kLongestTokenFile);
     const Npy npy = parse_npy(bytes, file);
     if (npy.dtype != "<i8" || npy.shape.size() != 1) {
       throw Failure(Exit::INPUTS_WRONG, "token file '" + file + "' must hold int64 of one dimension, not " + npy.dtype + shape_text(npy.shape));
     }
     tokens_.resize((bytes.size() - npy.data_offset) / sizeof(int64_t));
-    if (npy.shape[0] != static_cast<int64_t>(tokens_.size())) throw Failure(Exit::INPUTS_WRONG, "token file '" + file + "' is truncated");
+    const bool whole = (bytes.size() - npy.data_offset) % sizeof(int64_t) == 0;
+    if (!whole || npy.shape[0] != static_cast<int64_t>(tokens_.size())) throw Failure(Exit::INPUTS_WRONG, "token file '" + file + "' is truncated");
     std::memcpy(tokens_.data(), bytes.data() + npy.data_offset, tokens_.size() * sizeof(int64_t));
   }
 

@@ -4,6 +4,10 @@
 #include <executorch/extension/tensor/tensor.h>
 #include <executorch/runtime/executor/method_meta.h>
 
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -59,10 +63,22 @@ inline std::string shape_text(const std::vector<int64_t>& shape) {
   return text + "]";
 }
 
-inline std::vector<uint8_t> read_file(const std::string& path, Exit code, const std::string& what) {
+// A FIFO would block and a device never end, so nothing but a file is opened.
+inline size_t file_size(const std::string& path, Exit code, const std::string& what) {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) throw Failure(code, what + " '" + path + "' cannot be read: " + std::strerror(errno));
+  if (!S_ISREG(status.st_mode)) throw Failure(code, what + " '" + path + "' cannot be read: it is not a file");
+  return static_cast<size_t>(status.st_size);
+}
+
+// The first `most` bytes of a file.
+inline std::vector<uint8_t> read_file(const std::string& path, Exit code, const std::string& what, size_t most) {
+  std::vector<uint8_t> bytes(std::min(file_size(path, code, what), most));
   std::ifstream file(path, std::ios::binary);
   if (!file) throw Failure(code, what + " '" + path + "' cannot be read: " + std::strerror(errno));
-  return std::vector<uint8_t>((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  file.read(reinterpret_cast<char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  bytes.resize(static_cast<size_t>(file.gcount()));
+  return bytes;
 }
 
 // A .npy file: version 1 to 3, C order. Only what is needed to hold it against a signature is parsed.
@@ -72,36 +88,98 @@ struct Npy {
   size_t data_offset;
 };
 
-inline std::string npy_value(const std::string& header, const std::string& key, const std::string& path) {
-  const size_t at = header.find("'" + key + "':");
-  if (at == std::string::npos) throw Failure(Exit::INPUTS_WRONG, "input file '" + path + "' is not a usable .npy: no " + key);
-  const size_t start = header.find_first_not_of(' ', at + key.size() + 3);
-  const size_t end = start == std::string::npos   ? start
-                     : header[start] == '('       ? header.find(')', start)
-                                                  : header.find_first_of(",}", start);
-  if (end == std::string::npos) throw Failure(Exit::INPUTS_WRONG, "input file '" + path + "' is not a usable .npy: broken header");
-  return header.substr(start, end - start);
-}
+constexpr size_t kLongestNpyHeader = 10000;
+constexpr size_t kLongestNpyStart = 12 + kLongestNpyHeader;
+
+// The header of a .npy: a Python dictionary of three keys, each once, and no other Python (base/npy.py reads the same).
+class NpyHeader {
+ public:
+  std::string descr, fortran_order;
+  std::vector<int64_t> shape;
+
+  // Whether the text is such a header.
+  bool parse(const std::string& text) {
+    text_ = text;
+    if (text_.empty() || text_[0] != '{') return false;
+    at_ = 1;
+    bool has_shape = false;
+    while (!take('}')) {
+      std::string key;
+      if (!quoted(key) || !take(':')) return false;
+      if (key == "descr" && descr.empty() ? !quoted(descr) || descr.empty()
+          : key == "fortran_order" && fortran_order.empty() ? !word(fortran_order)
+          : key == "shape" && !has_shape ? !(has_shape = sizes()) : true) {
+        return false;
+      }
+      if (!take(',') && !(at_ < text_.size() && text_[at_] == '}')) return false;
+    }
+    spaces();
+    return at_ == text_.size() && !descr.empty() && !fortran_order.empty() && has_shape;
+  }
+
+ private:
+  void spaces() { at_ = std::min(text_.find_first_not_of(" \t\n\v\f\r", at_), text_.size()); }
+
+  bool take(char wanted) {
+    spaces();
+    if (at_ >= text_.size() || text_[at_] != wanted) return false;
+    ++at_;
+    return true;
+  }
+
+  bool quoted(std::string& value) {
+    if (!take('\'')) return false;
+    const size_t end = text_.find('\'', at_);
+    if (end == std::string::npos) return false;
+    value = text_.substr(at_, end - at_);
+    at_ = end + 1;
+    return true;
+  }
+
+  bool word(std::string& value) {
+    spaces();
+    for (const char* known : {"True", "False"}) {
+      if (text_.compare(at_, std::strlen(known), known) == 0) value = known;
+    }
+    at_ += value.size();
+    spaces();
+    return !value.empty();
+  }
+
+  bool sizes() {
+    if (!take('(')) return false;
+    bool comma = true;
+    while (!take(')')) {
+      const size_t end = std::min(text_.find_first_not_of("0123456789", at_), text_.size());
+      if (!comma || end == at_ || end - at_ > 18) return false;
+      shape.push_back(std::strtoll(text_.substr(at_, end - at_).c_str(), nullptr, 10));
+      at_ = end;
+      comma = take(',');
+    }
+    // Without a comma, one size in parentheses is a number.
+    return shape.size() != 1 || comma;
+  }
+
+  std::string text_;
+  size_t at_ = 0;
+};
 
 inline Npy parse_npy(const std::vector<uint8_t>& bytes, const std::string& path) {
   const auto broken = [&](const char* why) {
     return Failure(Exit::INPUTS_WRONG, "input file '" + path + "' is not a usable .npy: " + why);
   };
   if (bytes.size() < 10 || std::memcmp(bytes.data(), "\x93NUMPY", 6) != 0) throw broken("bad magic");
+  if (bytes[6] < 1 || bytes[6] > 3) throw broken("unknown version");
   const size_t prefix = bytes[6] == 1 ? 10 : 12;
   if (bytes.size() < prefix) throw broken("truncated header");
   size_t length = bytes[8] | bytes[9] << 8;
   if (prefix == 12) length |= static_cast<size_t>(bytes[10]) << 16 | static_cast<size_t>(bytes[11]) << 24;
+  if (length > kLongestNpyHeader) throw broken("its header is too long");
   if (bytes.size() < prefix + length) throw broken("truncated header");
-  const std::string header(bytes.begin() + prefix, bytes.begin() + prefix + length);
-  if (npy_value(header, "fortran_order", path).rfind("False", 0) != 0) throw broken("it is in Fortran order; save it in C order");
-  std::string descr = npy_value(header, "descr", path);
-  Npy npy{descr.size() > 2 ? descr.substr(1, descr.size() - 2) : "", {}, prefix + length};
-  for (const std::string& size : split(npy_value(header, "shape", path).substr(1), ',')) {
-    if (size.find_first_not_of(' ') == std::string::npos) continue;
-    npy.shape.push_back(std::strtoll(size.c_str(), nullptr, 10));
-  }
-  return npy;
+  NpyHeader header;
+  if (!header.parse(std::string(bytes.begin() + prefix, bytes.begin() + prefix + length))) throw broken("its header is not that of an array of numbers");
+  if (header.fortran_order != "False") throw broken("it is in Fortran order; save it in C order");
+  return Npy{header.descr, header.shape, prefix + length};
 }
 
 // Reorders C-order data into the storage order a dim order asks for (channels last is 0, 2, 3, 1).
@@ -182,16 +260,20 @@ class Inputs {
   std::vector<uint8_t> load(
       const std::string& file, size_t index, Description& wanted, const std::vector<uint8_t>& dim_order,
       ScalarType type, size_t nbytes) const {
-    std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "input file");
     const std::string most = index < dynamic_.size() && dynamic_[index] ? " or smaller" : "";
     const std::string which = "input " + std::to_string(index) + " of the model is " + wanted.dtype + shape_text(wanted.shape) + most;
     const bool is_npy = file.size() > 4 && file.compare(file.size() - 4, 4, ".npy") == 0;
     if (!is_npy) {
-      if (bytes.size() != nbytes) {
-        throw Failure(Exit::INPUTS_WRONG, which + ", which is " + std::to_string(nbytes) + " bytes, but '" + file + "' has " + std::to_string(bytes.size()));
+      const size_t size = file_size(file, Exit::INPUTS_WRONG, "input file");
+      if (size != nbytes) {
+        throw Failure(Exit::INPUTS_WRONG, which + ", which is " + std::to_string(nbytes) + " bytes, but '" + file + "' has " + std::to_string(size));
       }
+      std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "input file", nbytes);
+      if (bytes.size() != nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' is truncated");
       return bytes;
     }
+    // A byte more than the largest that fits tells one that is too long.
+    std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "input file", kLongestNpyStart + nbytes + 1);
     const Npy npy = parse_npy(bytes, file);
     for (const DType& known : kDTypes) {
       if (known.type == type && npy.dtype != known.npy) {
@@ -209,7 +291,8 @@ class Inputs {
       wanted.shape = npy.shape;
     }
     bytes.erase(bytes.begin(), bytes.begin() + npy.data_offset);
-    if (bytes.size() != nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' is truncated");
+    if (bytes.size() < nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' is truncated");
+    if (bytes.size() > nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' has more values than its shape");
     return reorder(bytes, wanted.shape, dim_order);
   }
 
