@@ -17,7 +17,7 @@ def temporary_directory(name: str) -> Path:
     """Return a new directory, removed when the process that asked for it ends."""
     with _lock:
         if not _home:
-            _home.append(Path(tempfile.mkdtemp(prefix="sme2_kit_")))
+            _home.append(files.make_scratch("sme2_kit_"))
             atexit.register(_remove, _home[0], os.getpid())
     return Path(tempfile.mkdtemp(prefix=f"{name}_", dir=_home[0]))
 

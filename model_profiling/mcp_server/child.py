@@ -4,28 +4,27 @@ A process of its own, because what torch and runners print must not get into the
 cancelled has to end, with all that it started.
 """
 
-import contextlib
+import codecs
 import os
 import re
 import signal
 import subprocess
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, TypeVar
 
 import anyio
-import anyio.abc
 import msgspec
-from anyio.streams.text import TextReceiveStream
 
+from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.programs import ChildProcess, start
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 _COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
-# How long a command that is cancelled may take to end its runners and to put a device's settings back.
-_GRACE_S = 10
+_LOOK_S = 0.02
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -76,21 +75,16 @@ async def run_kit(
     arguments: list[str], workspace: Path, steps: ProgressCounter, accept: tuple[int, ...] = (0,)
 ) -> CommandResult:
     """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
-    process = await anyio.open_process(
-        python_command("model_profiling", *arguments),
-        cwd=workspace,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
+    # Not in another thread: a call that is cancelled meanwhile would not know what was started.
+    command = python_command("model_profiling", *arguments)
+    process = start(command, workspace, signal.SIGTERM, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     printed: list[str] = []
     said: list[str] = []
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(_collect, process.stdout, printed)
             tasks.start_soon(_follow, process.stderr, said, steps)
-        code = await process.wait()
+        code = await _wait(process)
     finally:
         with anyio.CancelScope(shield=True):
             await _end(process)
@@ -101,34 +95,48 @@ async def run_kit(
     return CommandResult(code, output)
 
 
-async def _end(process: anyio.abc.Process) -> None:
+async def _wait(process: ChildProcess) -> int:
+    while (code := process.poll()) is None:
+        await anyio.sleep(_LOOK_S)
+    return code
+
+
+async def _end(process: ChildProcess) -> None:
     """Ask a command that still runs to end, as Ctrl-C does: it ends its runners, which have groups of their own."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        with anyio.move_on_after(_GRACE_S):
+    if process.poll() is None:
+        process.terminate()
+        with anyio.move_on_after(GRACE_S):
             async with anyio.create_task_group() as tasks:
                 # A full pipe would keep it from ending.
                 tasks.start_soon(_collect, process.stdout, [])
                 tasks.start_soon(_collect, process.stderr, [])
-            await process.wait()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.aclose()
+            await _wait(process)
+    process.end_all()
+    # What is left of it ends now, and its pipes are closed.
+    with process:
+        pass
 
 
-async def _collect(stream: "anyio.abc.ByteReceiveStream | None", into: list[str]) -> None:
+async def _read(stream: IO[bytes] | None) -> AsyncIterator[str]:
     assert stream is not None
-    with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-        async for text in TextReceiveStream(stream, errors="replace"):
-            into.append(text)
+    text = codecs.getincrementaldecoder("utf-8")(errors="replace")
+    while True:
+        await anyio.wait_readable(stream)
+        data = os.read(stream.fileno(), 1 << 16)
+        yield text.decode(data, final=not data)
+        if not data:
+            return
 
 
-async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str], steps: ProgressCounter) -> None:
+async def _collect(stream: IO[bytes] | None, into: list[str]) -> None:
+    async for text in _read(stream):
+        into.append(text)
+
+
+async def _follow(stream: IO[bytes] | None, into: list[str], steps: ProgressCounter) -> None:
     """Turn the lines a command says into progress."""
-    assert stream is not None
     rest = ""
-    async for text in TextReceiveStream(stream, errors="replace"):
+    async for text in _read(stream):
         *lines, rest = (rest + text).split("\n")
         for line in lines:
             into.append(line)

@@ -7,7 +7,6 @@ note whose writer is gone is left over, and removed.
 
 import contextlib
 import errno
-import fcntl
 import os
 import shutil
 import weakref
@@ -18,7 +17,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, SetupError
-from model_profiling.base.file_locks import folder_held, try_lock
+from model_profiling.base.file_locks import folder_held, hold_for_life, is_abandoned
 from model_profiling.store.artifacts import MANIFEST
 
 _FOLDER = ".change-"
@@ -45,8 +44,7 @@ class FileTransaction:
         with folder_held(root):
             self._folder.mkdir()
             # Held as long as we live, which tells the folder from one that is left over.
-            handle = os.open(self._folder, os.O_RDONLY | os.O_CLOEXEC)
-            try_lock(handle, fcntl.LOCK_SH)
+            handle = hold_for_life(self._folder)
         self._end = weakref.finalize(self, _abandon, self._folder, handle)
 
     def write(self, name: str, data: bytes) -> None:
@@ -111,7 +109,7 @@ def _settle(root: Path) -> None:
                 continue
             if files.is_file(folder / _NOTE):
                 _carry_out(root, folder)
-            elif _is_left_over(folder):
+            elif is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -128,14 +126,6 @@ def _carry_out(root: Path, folder: Path) -> None:
         with contextlib.suppress(FileNotFoundError):  # it is in its place already
             (folder / str(number)).replace(root / name)
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def _is_left_over(folder: Path) -> bool:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.close(handle)
 
 
 def _abandon(folder: Path, handle: int) -> None:

@@ -19,7 +19,6 @@ _WRITES = "opens a file of its own to write to"
 # Calls outside base/files.py and base/file_locks.py, each with its reason.
 _ALLOWED = {
     "analysis/run/run_data.py: cls.open": _NO_FILE,
-    "store/transaction.py: os.open": _NO_FILE,
     "cli/graph.py: webbrowser.open": _NO_FILE,
     "cli/process.py: os.fdopen": _NO_FILE,
     "cli/process.py: os.open": _WRITES,

@@ -9,23 +9,26 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from model_profiling.base import files
+from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
+from model_profiling.base.directories import remedy
+from model_profiling.base.errors import KitError
+from model_profiling.base.programs import ChildProcess, start
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Job, SweepFolder
 from model_profiling.fleet.sweep.sweep_file import SweepTarget
 from model_profiling.platforms.locks import GIVEN, Busy, Claims, job_lock
 
-# How long a job that is ended may take to end its runners and to put a device's settings back.
-_GRACE_S = 10
 _LOOK_S = 0.2
 
 
 @dataclass
 class _Running:
     job: Job
-    child: subprocess.Popen[bytes]
+    child: ChildProcess
     began: float
     log: Path
     # Readable when the child has ended; None where the system has no such thing.
@@ -41,6 +44,7 @@ class LocalExecutor:
         self._folder = folder
         self._claims = Claims(f"sweep in {folder.home.resolve()}")
         self._running: dict[str, _Running] = {}
+        self._not_begun: list[FinishedJob] = []
         cpus = cpus or usable_cpus()
         # What talks to a phone or a board needs a CPU in time, or the turns wait for it.
         remote = any(job.measures is not None and not job.measures.is_host for job in jobs)
@@ -50,6 +54,17 @@ class LocalExecutor:
         return job.measures.label if job.measures is not None else ""
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
+        try:
+            return self._start(job, words)
+        except OSError as error:
+            why, hint = f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), remedy(error)
+        except KitError as error:
+            why, hint = error.message, error.hint
+        # What keeps one job from being started is no reason to end the others.
+        self._not_begun.append(FinishedJob(job, JobOutcome(0.0, why, hint)))
+        return ""
+
+    def _start(self, job: Job, words: tuple[str, ...]) -> str:
         if not self._has_room(job.measures):
             return OWN
         own = job_lock(self._folder.lock(job))
@@ -80,8 +95,9 @@ class LocalExecutor:
         return not busy if target.is_host else target not in busy
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
-        wait_for([(running.child, running.pidfd) for running in self._running.values()], timeout_s)
-        found = []
+        found, self._not_begun = self._not_begun, []
+        children = [(running.child, running.pidfd) for running in self._running.values()]
+        wait_for(children, 0.0 if found else timeout_s)
         for name, running in list(self._running.items()):
             code = running.child.poll()
             if code is None:
@@ -89,7 +105,7 @@ class LocalExecutor:
             del self._running[name]
             _close(running.pidfd)
             # What it started and did not end, if anything, goes with it.
-            end_group(running.child.pid, signal.SIGKILL)
+            running.child.end_all()
             found.append(FinishedJob(running.job, outcome_of(code, time.monotonic() - running.began, running.log)))
         return found
 
@@ -103,11 +119,11 @@ class LocalExecutor:
         self._running = {}
         for running in children:
             running.child.terminate()
-        until = time.monotonic() + _GRACE_S
+        until = time.monotonic() + GRACE_S
         for running in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.child.wait(max(0.0, until - time.monotonic()))
-            end_group(running.child.pid, signal.SIGKILL)
+            running.child.end_all()
             running.child.wait()
             _close(running.pidfd)
 
@@ -117,26 +133,17 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def start_tied(
-    words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
-) -> "subprocess.Popen[bytes]":
-    """Start a command that ends with this process, in a group of its own.
+def start_tied(words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None) -> ChildProcess:
+    """Start a command that is asked to end when this process has: it ends its runners, and keeps what is measured.
 
     It holds the locks while it lives, and is told which these are: it does not wait for them.
     """
-    command = python_command("model_profiling.fleet.sweep.child_lifetime", str(os.getpid()), *words)
     log.unlink(missing_ok=True)
+    given = {**os.environ, GIVEN: ",".join(map(str, locks))}
     with files.open_log(log) as output:
-        return subprocess.Popen(
-            command,
-            cwd=home,
-            env={**os.environ, GIVEN: ",".join(map(str, locks))},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=locks,
-        )
+        streams: dict[str, Any] = {"stdout": output, "stderr": subprocess.STDOUT}
+        command = python_command("model_profiling", *words)
+        return start(command, home, signal.SIGTERM, env=given, pass_fds=locks, **streams)
 
 
 def outcome_of(code: int, seconds: float, log: Path) -> JobOutcome:
@@ -145,12 +152,7 @@ def outcome_of(code: int, seconds: float, log: Path) -> JobOutcome:
     return JobOutcome(seconds, *failure_of(files.tail(log, 1 << 20), code))
 
 
-def end_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def pidfd_of(child: "subprocess.Popen[bytes]") -> int | None:
+def pidfd_of(child: ChildProcess) -> int | None:
     if sys.platform != "linux":
         return None
     try:
@@ -159,7 +161,7 @@ def pidfd_of(child: "subprocess.Popen[bytes]") -> int | None:
         return None
 
 
-def wait_for(children: "list[tuple[subprocess.Popen[bytes], int | None]]", timeout_s: float) -> None:
+def wait_for(children: list[tuple[ChildProcess, int | None]], timeout_s: float) -> None:
     """Wait until one of them has ended, or so long. Asks the kernel, so that a measurement is not disturbed."""
     fds = [pidfd for _, pidfd in children if pidfd is not None]
     if len(fds) == len(children):
