@@ -11,7 +11,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,32 +52,25 @@ class TimedOutError(SetupError):
 
 
 class ChildProcess(subprocess.Popen[bytes]):
-    """A process that ends with this one, alone or with its group."""
+    """A process that ends with this one. Its `number` is negative where that means its whole group."""
 
-    own_group: bool
+    number: int
 
     def poll(self) -> int | None:
         return self._noted(super().poll())
 
     def wait(self, timeout: float | None = None) -> int:
-        code = super().wait(timeout)
-        self._noted(code)
-        return code
-
-    def tie(self, ends_by: signal.Signals) -> None:
-        _watcher.tell(self._number(), ends_by)
+        self._noted(super().wait(timeout))
+        return self.returncode
 
     def end_all(self, how: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to it and to all that it started."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(self._number(), how)
-
-    def _number(self) -> int:
-        return -self.pid if self.own_group else self.pid
+            os.kill(self.number, how)
 
     def _noted(self, code: int | None) -> int | None:
         if code is not None:
-            _watcher.tell(self._number(), 0)
+            _watcher.tell(self.number, 0)
         return code
 
 
@@ -85,50 +78,46 @@ class _Watcher:
     """The process that ends ours when we are gone: started before the first of them, and again if it was ended."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._lock, self._pipe = threading.RLock(), -1
         self._alive: dict[int, int] = {}
 
     def tell(self, number: int, how: int) -> None:
         """Note that a process is to be ended by a signal, or by 0 that it has ended."""
         with self._lock:
-            if not self._alive.pop(number, 0) and not how:
-                return
-            if how:
-                self._alive[number] = how
-            try:
-                self._write({number: how})
-            except BrokenPipeError:
-                self.forget()
-                self._write(self._alive)
+            if how or self._alive.pop(number, 0):
+                self._alive |= {number: how} if how else {}
+                with contextlib.suppress(BrokenPipeError):
+                    return self._write({number: how})
+                # It was ended. Where there cannot be another one, work goes on without.
+                self.leave()
+                with contextlib.suppress(BrokenPipeError):
+                    self._write(self._alive)
+
+    def _write(self, known: dict[int, int]) -> None:
+        if known:
+            self.begin()
+            os.write(self._pipe, b"".join(b"%d %d\n" % each for each in known.items()))
 
     def begin(self) -> None:
         with self._lock:
-            if self._process is None:
+            if self._pipe < 0:
+                reading, self._pipe = os.pipe()
                 # Nobody who reads our output waits for it, and no folder is kept in use by it.
-                self._process = subprocess.Popen(
-                    script_command(child_watcher.__file__),
-                    stdin=subprocess.PIPE,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd="/",
-                    start_new_session=True,
-                )
+                streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
+                command = script_command(child_watcher.__file__)
+                try:
+                    subprocess.Popen(command, stdin=reading, start_new_session=True, **streams).wait()
+                except BaseException:
+                    self.leave()
+                    raise
+                finally:
+                    os.close(reading)
 
-    def forget(self) -> None:
-        """Leave the watcher alone: it is gone, or that of the process that we were forked from."""
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            # Nobody waits for it.
-            self._process.returncode = self._process.poll() or 0
-        self._process = None
-
-    def _write(self, known: Mapping[int, int]) -> None:
-        for number, how in known.items():
-            self.begin()
-            assert self._process is not None and self._process.stdin is not None
-            os.write(self._process.stdin.fileno(), b"%d %d\n" % (number, how))
+    def leave(self) -> None:
+        """Close our end of the pipe: the watcher is gone, or that of the process that we were forked from."""
+        if self._pipe >= 0:
+            os.close(self._pipe)
+        self._pipe = -1
 
 
 _watcher = _Watcher()
@@ -137,7 +126,7 @@ _watcher = _Watcher()
 def _after_fork() -> None:
     global _watcher
     forked, _watcher = _watcher, _Watcher()
-    forked.forget()
+    forked.leave()
 
 
 os.register_at_fork(after_in_child=_after_fork)
@@ -170,12 +159,8 @@ def _started(command: Sequence[str], ends_by: signal.Signals, own_group: bool, o
     with _interrupted_later() as received:
         _watcher.begin()
         process = ChildProcess(command, start_new_session=own_group, **options)
-        process.own_group = own_group
-        try:
-            process.tie(ends_by)
-        except BaseException:
-            process.end_all()
-            raise
+        process.number = -process.pid if own_group else process.pid
+        _watcher.tell(process.number, ends_by)
     try:
         for number in received:
             signal.raise_signal(number)
@@ -196,11 +181,10 @@ def run_program(
     with start(command, cwd, **options) as process, long_step(doing):
         try:
             said = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired as error:
+        except BaseException as error:
             process.end_all()
-            raise TimedOutError(str(command[0]), error.timeout) from None
-        except BaseException:
-            process.end_all()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise TimedOutError(str(command[0]), error.timeout) from None
             raise
     # It may print names that are no text in this locale.
     texts = ((part or b"").decode(errors="replace") for part in said)

@@ -20,6 +20,7 @@ from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.programs import ChildProcess, start
+from model_profiling.fleet.sweep.executor import failure_of
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
@@ -152,12 +153,7 @@ def _is_result(output: str) -> bool:
 
 
 def _error(code: int, said: list[str]) -> KitError:
-    """Return the error that the command ended with, each of its two parts over as many lines as it has."""
-    text = "\n".join(said).strip()
-    _, found, error_text = f"\n{text}".rpartition("\nerror: ")
-    message, _, hint = error_text.partition("\n  fix: ")
-    if not found:
-        message, hint = f"the command ended with exit code {code}", text.rpartition("\n")[2]
-    error = RunError(message.strip(), hint.strip())
+    """Return the error that the command ended with."""
+    error = RunError(*failure_of("\n".join(said), code))
     error.exit_code = code
     return error

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -23,11 +24,12 @@ import sme2_kit
 from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.base.programs import StartError
 from model_profiling.cli.export import export_request
 from model_profiling.cli.main import main, make_parser
 from model_profiling.cli.sweep import as_text
 from model_profiling.export.cache import describe
-from model_profiling.fleet.sweep import journal
+from model_profiling.fleet.sweep import journal, local_executor
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of
 from model_profiling.fleet.sweep.fetched_results import adopt_export
 from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
@@ -137,6 +139,33 @@ def test_jobs_end_with_their_sweep_however_it_ends(toy: Callable[[str], Path], t
         sweep.wait()
         until(all_ended, [job, *runners])
         assert sweep.returncode == (-ending if ending == signal.SIGKILL else 130)
+
+
+@pytest.mark.parametrize("failure", ["a start", "a log", "a lock"])
+def test_a_job_that_cannot_be_started_fails_alone(
+    failure: str, toy: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, models=[str(toy("fp32")), str(toy("fp16"))], reports=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "locks"))
+    name, begun = {"a start": "start", "a log": "start_tied", "a lock": "job_lock"}[failure], []
+    real = getattr(local_executor, name)
+
+    def once(*arguments: Any, **options: Any) -> Any:
+        begun.append(arguments)
+        if len(begun) > 1:
+            return real(*arguments, **options)
+        error = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        raise StartError("python", error, None) if failure == "a start" else error
+
+    monkeypatch.setattr(local_executor, name, once)
+    assert main(["sweep", str(file), "--quiet"]) == 1
+    result = files.read_json(tmp_path / "out_few" / "sweep.json", SweepResult, "result")
+    assert sorted(job.state for job in result.jobs) == ["failed", "finished"]
+    (failed,) = [job for job in result.jobs if job.state == "failed"]
+    assert "Resource temporarily unavailable" in failed.failure and "ulimit -u" in failed.hint
+    monkeypatch.setattr(local_executor, name, real)
+    assert main(["sweep", str(file), "--quiet"]) == 0
 
 
 def all_ended(processes: list[int]) -> bool:

@@ -14,8 +14,6 @@ from typing import Any
 from model_profiling.base import files
 from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
-from model_profiling.base.directories import remedy
-from model_profiling.base.errors import KitError
 from model_profiling.base.programs import ChildProcess, start
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Job, SweepFolder
@@ -44,7 +42,6 @@ class LocalExecutor:
         self._folder = folder
         self._claims = Claims(f"sweep in {folder.home.resolve()}")
         self._running: dict[str, _Running] = {}
-        self._not_begun: list[FinishedJob] = []
         cpus = cpus or usable_cpus()
         # What talks to a phone or a board needs a CPU in time, or the turns wait for it.
         remote = any(job.measures is not None and not job.measures.is_host for job in jobs)
@@ -54,17 +51,6 @@ class LocalExecutor:
         return job.measures.label if job.measures is not None else ""
 
     def start(self, job: Job, words: tuple[str, ...]) -> str:
-        try:
-            return self._start(job, words)
-        except OSError as error:
-            why, hint = f"{error.strerror or error}: {error.filename or ''}".rstrip(": "), remedy(error)
-        except KitError as error:
-            why, hint = error.message, error.hint
-        # What keeps one job from being started is no reason to end the others.
-        self._not_begun.append(FinishedJob(job, JobOutcome(0.0, why, hint)))
-        return ""
-
-    def _start(self, job: Job, words: tuple[str, ...]) -> str:
         if not self._has_room(job.measures):
             return OWN
         own = job_lock(self._folder.lock(job))
@@ -95,9 +81,8 @@ class LocalExecutor:
         return not busy if target.is_host else target not in busy
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
-        found, self._not_begun = self._not_begun, []
-        children = [(running.child, running.pidfd) for running in self._running.values()]
-        wait_for(children, 0.0 if found else timeout_s)
+        wait_for([(running.child, running.pidfd) for running in self._running.values()], timeout_s)
+        found = []
         for name, running in list(self._running.items()):
             code = running.child.poll()
             if code is None:
