@@ -20,7 +20,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.directories import CACHE_VARIABLE, cache_directory
 from model_profiling.base.errors import SetupError
-from model_profiling.base.file_locks import folder_held, try_folder
+from model_profiling.base.file_locks import folder_held
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.on_progress import long_step, say_note
 
@@ -178,6 +178,6 @@ def _remove_left_behind() -> None:
     for folder in (cache_directory() / kind for kind in KINDS):
         with contextlib.suppress(OSError):
             if next(folder.glob(f"{_MAKING}*"), None) is not None:
-                with try_folder(folder) as is_ours:
-                    if is_ours:
+                with folder_held(folder, waits=False) as held:
+                    if held:
                         files.remove_abandoned(folder, f"{_MAKING}*")

@@ -53,30 +53,18 @@ def try_lock(handle: int, how: int) -> bool:
 
 
 @contextlib.contextmanager
-def folder_held(folder: Path, waiting: str = "") -> Iterator[None]:
+def folder_held(folder: Path, waiting: str = "", waits: bool = True) -> Iterator[bool]:
     """Keep other processes that hold `folder` waiting; on a file system without locks they do not wait.
 
-    `waiting` is what people are told who wait for another process.
+    `waiting` is what people are told while another process has it. Without `waits`, it yields whether none has.
     """
-    with _opened_folder(folder) as handle:
-        if not try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            with long_step(waiting or f"waiting for another process that writes in {folder}"):
-                try_lock(handle, fcntl.LOCK_EX)
-        yield
-
-
-@contextlib.contextmanager
-def try_folder(folder: Path) -> Iterator[bool]:
-    """Hold `folder` if no other process does; yields whether it is held."""
-    with _opened_folder(folder) as handle:
-        yield try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-@contextlib.contextmanager
-def _opened_folder(folder: Path) -> Iterator[int]:
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        yield handle
+        held = try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not held and waits:
+            with long_step(waiting or f"waiting for another process that writes in {folder}"):
+                try_lock(handle, fcntl.LOCK_EX)
+        yield held
     finally:
         os.close(handle)
 

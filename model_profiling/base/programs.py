@@ -84,14 +84,16 @@ class _Watcher:
     def tell(self, number: int, how: int) -> None:
         """Note that a process is to be ended by a signal, or by 0 that it has ended."""
         with self._lock:
-            if how or self._alive.pop(number, 0):
-                self._alive |= {number: how} if how else {}
+            if how:
+                self._alive[number] = how
+            elif not self._alive.pop(number, 0):
+                return
+            # All of them again if the watcher was ended; where there cannot be another one, work goes on without.
+            for known in ({number: how}, self._alive):
                 with contextlib.suppress(BrokenPipeError):
-                    return self._write({number: how})
-                # It was ended. Where there cannot be another one, work goes on without.
+                    self._write(known)
+                    break
                 self.leave()
-                with contextlib.suppress(BrokenPipeError):
-                    self._write(self._alive)
 
     def _write(self, known: dict[int, int]) -> None:
         if known:

@@ -29,8 +29,6 @@ class _Running:
     child: ChildProcess
     began: float
     log: Path
-    # Readable when the child has ended; None where the system has no such thing.
-    pidfd: int | None
 
 
 class LocalExecutor:
@@ -65,7 +63,7 @@ class LocalExecutor:
             log = self._folder.log(job)
             log.parent.mkdir(parents=True, exist_ok=True)
             child = start_tied(words, log, claim.handles)
-            self._running[job.name] = _Running(job, child, time.monotonic(), log, pidfd_of(child))
+            self._running[job.name] = _Running(job, child, time.monotonic(), log)
         finally:
             # From now on the child alone holds them.
             claim.close()
@@ -81,14 +79,13 @@ class LocalExecutor:
         return not busy if target.is_host else target not in busy
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
-        wait_for([(running.child, running.pidfd) for running in self._running.values()], timeout_s)
+        wait_for([running.child for running in self._running.values()], timeout_s)
         found = []
         for name, running in list(self._running.items()):
             code = running.child.poll()
             if code is None:
                 continue
             del self._running[name]
-            _close(running.pidfd)
             # What it started and did not end, if anything, goes with it.
             running.child.end_all()
             found.append(FinishedJob(running.job, outcome_of(code, time.monotonic() - running.began, running.log)))
@@ -110,7 +107,6 @@ class LocalExecutor:
                 running.child.wait(max(0.0, until - time.monotonic()))
             running.child.end_all()
             running.child.wait()
-            _close(running.pidfd)
 
 
 def usable_cpus() -> int:
@@ -137,26 +133,13 @@ def outcome_of(code: int, seconds: float, log: Path) -> JobOutcome:
     return JobOutcome(seconds, *failure_of(files.tail(log, 1 << 20), code))
 
 
-def pidfd_of(child: ChildProcess) -> int | None:
+def wait_for(children: list[ChildProcess], timeout_s: float) -> None:
+    """Wait until one of them has ended, or so long; asks the kernel, so that a measurement is not disturbed."""
     if sys.platform != "linux":
-        return None
-    try:
-        return os.pidfd_open(child.pid)
-    except OSError:
-        return None
-
-
-def wait_for(children: list[tuple[ChildProcess, int | None]], timeout_s: float) -> None:
-    """Wait until one of them has ended, or so long. Asks the kernel, so that a measurement is not disturbed."""
-    fds = [pidfd for _, pidfd in children if pidfd is not None]
-    if len(fds) == len(children):
-        select.select(fds, [], [], timeout_s)
-        return
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until and all(child.poll() is None for child, _ in children):
         time.sleep(min(_LOOK_S, timeout_s))
-
-
-def _close(handle: int | None) -> None:
-    if handle is not None:
-        os.close(handle)
+        return
+    with contextlib.ExitStack() as opened:
+        handles = [os.pidfd_open(child.pid) for child in children]
+        for handle in handles:
+            opened.callback(os.close, handle)
+        select.select(handles, [], [], timeout_s)
