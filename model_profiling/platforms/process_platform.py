@@ -12,7 +12,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, RunError, SetupError
-from model_profiling.base.programs import ChildProcess, StartError, TimedOutError, run_program, start
+from model_profiling.base.programs import ChildProcess, TimedOutError, run_program, start
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.locks import this_machine
@@ -36,7 +36,7 @@ def list_features(command: list[str]) -> Features | None:
         return features_in(
             run_program([*command, "--list_features"], timeout_s=60, doing="asking the runner for CPU features").stdout
         )
-    except (StartError, TimedOutError):
+    except TimedOutError:
         return None
 
 

@@ -22,7 +22,7 @@ from model_profiling.base.errors import RunError, SetupError
 from model_profiling.base.programs import ChildProcess, StartError, start
 from model_profiling.report.drawing import vega
 
-_REPORT_IT = "Check free memory and `ulimit -n`; else please report it with the run directory."
+_REPORT_IT = "Check free memory, `ulimit -n` and `ulimit -u`; else please report it with the run directory."
 
 
 class DrawingProcess:
