@@ -131,7 +131,7 @@ def _keeps_its_record(home: Path) -> bool:
 
 def _is_whole(home: Path, made_from: Mapping[str, str]) -> bool:
     try:
-        return _read_regular(home / _RECORD) == _record(home, made_from)
+        return not home.is_symlink() and _read_regular(home / _RECORD) == _record(home, made_from)
     except OSError:
         return False
 

@@ -25,9 +25,6 @@ def _send(number: int, how: int) -> bool:
 
 
 if __name__ == "__main__":
-    # Nobody's child: whoever started us waits for its own processes, and may count them.
-    if os.fork():
-        os._exit(0)
     alive: dict[int, int] = {}
     for line in sys.stdin:
         number, how = map(int, line.split())

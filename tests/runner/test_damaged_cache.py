@@ -252,6 +252,16 @@ def test_what_a_killed_process_left_goes_with_the_next_command_and_nothing_else(
     assert not held.exists()
 
 
+def test_an_entry_that_is_a_link_is_made_again(use: Path, tmp_path: Path) -> None:
+    """Even to what would be the same: whoever owns that may change it."""
+    home = random_tokens(None, 8, 10, 0).parent
+    home.rename(tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    assert cache.damaged_entries() == [home]
+    assert random_tokens(None, 8, 10, 0).parent == home and not home.is_symlink()
+    assert contents(tmp_path / "elsewhere") and cache.damaged_entries() == []
+
+
 def test_where_there_are_no_locks_only_what_is_old_goes(use: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(handle: int, how: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
