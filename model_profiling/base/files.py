@@ -77,7 +77,7 @@ def _hidden(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def scratch_directory(prefix: str = "sme2-kit-", parent: Path | None = None) -> Iterator[Path]:
-    """Provide a temporary directory; where the block fails, the files that its message names stay."""
+    """Provide a temporary directory; where the block fails, files that its message names stay, but not in a `parent`."""
     home = make_scratch(prefix, parent)
     failure: BaseException | None = None
     try:
@@ -86,7 +86,7 @@ def scratch_directory(prefix: str = "sme2-kit-", parent: Path | None = None) -> 
         failure = error
         raise
     finally:
-        remove_scratch(home, failure)
+        remove_scratch(home, failure if parent is None else None)
 
 
 def make_scratch(prefix: str, parent: Path | None = None) -> Path:

@@ -262,6 +262,21 @@ def test_an_entry_that_is_a_link_is_made_again(use: Path, tmp_path: Path) -> Non
     assert contents(tmp_path / "elsewhere") and cache.damaged_entries() == []
 
 
+def test_a_compiler_that_fails_leaves_nothing_that_its_message_names(
+    use: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exec echo fake\n'
+        'echo "error: cannot write $TMPDIR/x.s" >&2; echo > "$TMPDIR/x.s"; exit 1\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", shlex.quote(str(compiler)))
+    with pytest.raises(SetupError, match=r"cannot write .*x\.s"):
+        build_runner()
+    assert [path.suffix for path in (use / "runner").iterdir()] == [".log"]
+
+
 def test_where_there_are_no_locks_only_what_is_old_goes(use: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_locks(handle: int, how: int) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
