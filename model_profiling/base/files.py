@@ -23,7 +23,7 @@ T = TypeVar("T")
 _UPGRADE = "pip install --upgrade executorch-sme2-kit"
 # The end of the names of files that are being written.
 _TEMPORARY = ".sme2-kit.tmp"
-# The end of the names of temporary directories that their makers hold, and a file in those that a message names.
+# The end of the names of temporary directories that their makers hold, and a folder in those that a message names.
 _SCRATCH, _KEPT = ".held", ".kept"
 _held: dict[Path, int] = {}
 # Nobody writes one file for so long.
@@ -77,7 +77,7 @@ def _hidden(directory: Path) -> Path:
 
 @contextlib.contextmanager
 def scratch_directory(prefix: str = "sme2-kit-", parent: Path | None = None) -> Iterator[Path]:
-    """Provide a temporary directory; where the block fails, files that its message names stay, but not in a `parent`."""
+    """Provide a temporary directory. If the block fails, files that its message names stay, but not in a `parent`."""
     home = make_scratch(prefix, parent)
     failure: BaseException | None = None
     try:
@@ -96,9 +96,11 @@ def make_scratch(prefix: str, parent: Path | None = None) -> Path:
     where = parent or Path(tempfile.gettempdir())
     remove_abandoned(where, f"{prefix}*{_SCRATCH}")
     while True:
-        home = Path(tempfile.mkdtemp(_SCRATCH, prefix, where))
+        # The folder in it is free for other locks.
+        home = Path(tempfile.mkdtemp(_SCRATCH, prefix, where), "in")
         with contextlib.suppress(FileNotFoundError):  # taken for a left-over one, before it was held
-            if handle := hold_for_life(home):
+            if handle := hold_for_life(home.parent):
+                home.mkdir()
                 _held[home] = handle
                 return home
 
@@ -124,9 +126,9 @@ def remove_scratch(home: Path, failure: BaseException | None = None) -> None:
                 elif not failure.names(path):
                     path.unlink()
         with contextlib.suppress(OSError):
-            (home / _KEPT).touch()
+            (home.parent / _KEPT).mkdir()
     else:
-        shutil.rmtree(home, ignore_errors=True)
+        shutil.rmtree(home.parent, ignore_errors=True)
     if handle := _held.pop(home, 0):
         os.close(handle)
 

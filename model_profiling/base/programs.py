@@ -178,7 +178,7 @@ def run_program(
 ) -> "subprocess.CompletedProcess[str]":
     """Run a program to its end, with all that it starts: compilers, pip, `--version`.
 
-    `doing` is what people are told who wait for it; '' where they are told otherwise.
+    `doing` is what people are told who wait for it; '' where they are told otherwise, or it answers at once.
     """
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     with start(command, cwd, **options) as process, long_step(doing):

@@ -72,7 +72,7 @@ def _macos_facts() -> dict[str, object]:
 
 def _sysctl(name: str) -> str:
     with contextlib.suppress(StartError, TimedOutError):
-        return run_program(["sysctl", "-n", name], timeout_s=10, doing="asking the system for its facts").stdout.strip()
+        return run_program(["sysctl", "-n", name], timeout_s=10, doing="").stdout.strip()
     return ""
 
 

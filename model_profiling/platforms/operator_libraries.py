@@ -56,7 +56,7 @@ def refuse_missing_operators(build: Build, model: Path) -> None:
 def operators_of(runner: Path, libraries: tuple[Path, ...] = ()) -> frozenset[str]:
     """Return all operators that a runner of this machine has, `aten::add.out`, with those of libraries."""
     flags = [f"--operator_library={library}" for library in libraries]
-    done = run_program([str(runner), "--list_operators", *flags], doing="asking the runner for its operators")
+    done = run_program([str(runner), "--list_operators", *flags], doing="")
     try:
         message = decode_message(done.stdout.splitlines()[-1]) if done.stdout else None
     except msgspec.DecodeError:

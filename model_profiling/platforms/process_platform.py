@@ -33,9 +33,7 @@ _LOOK_S = 0.05
 def list_features(command: list[str]) -> Features | None:
     """Return what the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
     try:
-        return features_in(
-            run_program([*command, "--list_features"], timeout_s=60, doing="asking the runner for CPU features").stdout
-        )
+        return features_in(run_program([*command, "--list_features"], timeout_s=60, doing="").stdout)
     except TimedOutError:
         return None
 

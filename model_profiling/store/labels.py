@@ -104,7 +104,7 @@ def _git(*words: str) -> str | None:
 
     command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", *words]
     try:
-        done = run_program(command, timeout_s=_GIT_S, doing="asking git for the commit")
+        done = run_program(command, timeout_s=_GIT_S, doing="")
     except (StartError, TimedOutError):
         return None
     return done.stdout if done.returncode == 0 else None
