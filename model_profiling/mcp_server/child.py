@@ -9,9 +9,10 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import TypeVar
 
 import anyio
 import msgspec
@@ -76,30 +77,21 @@ async def run_kit(
     arguments: list[str], workspace: Path, steps: ProgressCounter, accept: tuple[int, ...] = (0,)
 ) -> CommandResult:
     """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
-    # Not in another thread: a call that is cancelled meanwhile would not know what was started.
-    command = python_command("model_profiling", *arguments)
-    process = start(command, workspace, signal.SIGTERM, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    printed: list[str] = []
-    said: list[str] = []
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_collect, process.stdout, printed)
-            tasks.start_soon(_follow, process.stderr, said, steps)
-        code = await _wait(process)
-    finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
-    output = "".join(printed)
+    command, said = python_command("model_profiling", *arguments), list[str]()
+    with tempfile.TemporaryFile() as printed:
+        # Not in another thread: a call that is cancelled meanwhile would not know what was started.
+        process = start(command, workspace, signal.SIGTERM, stdout=printed, stderr=subprocess.PIPE)
+        try:
+            code = await _follow(process, said, steps)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        printed.seek(0)
+        output = printed.read().decode(errors="replace")
     # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
     if code not in accept or (code != 0 and not _is_result(output)):
         raise _error(code, said)
     return CommandResult(code, output)
-
-
-async def _wait(process: ChildProcess) -> int:
-    while (code := process.poll()) is None:
-        await anyio.sleep(_LOOK_S)
-    return code
 
 
 async def _end(process: ChildProcess) -> None:
@@ -107,41 +99,28 @@ async def _end(process: ChildProcess) -> None:
     if process.poll() is None:
         process.terminate()
         with anyio.move_on_after(GRACE_S):
-            async with anyio.create_task_group() as tasks:
-                # A full pipe would keep it from ending.
-                tasks.start_soon(_collect, process.stdout, [])
-                tasks.start_soon(_collect, process.stderr, [])
-            await _wait(process)
+            # A full pipe would keep it from ending.
+            await _follow(process, [], None)
     process.end_all()
-    # What is left of it ends now, and its pipes are closed.
     with process:
-        pass
+        pass  # what is left of it ends now, and its pipe is closed
 
 
-async def _read(stream: IO[bytes] | None) -> AsyncIterator[str]:
-    assert stream is not None
-    text = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    while True:
-        await anyio.wait_readable(stream)
-        data = os.read(stream.fileno(), 1 << 16)
-        yield text.decode(data, final=not data)
-        if not data:
-            return
-
-
-async def _collect(stream: IO[bytes] | None, into: list[str]) -> None:
-    async for text in _read(stream):
-        into.append(text)
-
-
-async def _follow(stream: IO[bytes] | None, into: list[str], steps: ProgressCounter) -> None:
-    """Turn the lines a command says into progress."""
-    rest = ""
-    async for text in _read(stream):
-        *lines, rest = (rest + text).split("\n")
+async def _follow(process: ChildProcess, into: list[str], steps: ProgressCounter | None) -> int:
+    """Turn the lines that a command says into progress, until it ends."""
+    assert process.stderr is not None
+    text, rest, data = codecs.getincrementaldecoder("utf-8")(errors="replace"), "", b"-"
+    while data:
+        await anyio.wait_readable(process.stderr)
+        data = os.read(process.stderr.fileno(), 1 << 16)
+        *lines, rest = (rest + text.decode(data, final=not data)).split("\n")
         for line in lines:
             into.append(line)
-            await steps.say(line)
+            if steps is not None:
+                await steps.say(line)
+    while (code := process.poll()) is None:
+        await anyio.sleep(_LOOK_S)
+    return code
 
 
 def _is_result(output: str) -> bool:
