@@ -3,23 +3,16 @@
 import atexit
 import os
 import sys
-import tempfile
-import threading
 from pathlib import Path
 
 from model_profiling.base import files
 
-_lock = threading.Lock()
-_home: list[Path] = []
-
 
 def temporary_directory(name: str) -> Path:
     """Return a new directory, removed when the process that asked for it ends."""
-    with _lock:
-        if not _home:
-            _home.append(Path(tempfile.mkdtemp(prefix="sme2_kit_")))
-            atexit.register(_remove, _home[0], os.getpid())
-    return Path(tempfile.mkdtemp(prefix=f"{name}_", dir=_home[0]))
+    home = files.make_scratch(f"sme2_kit_{name}_")
+    atexit.register(_remove, home, os.getpid())
+    return home
 
 
 def _remove(home: Path, owner: int) -> None:

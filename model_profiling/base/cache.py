@@ -12,8 +12,6 @@ import hashlib
 import os
 import shutil
 import stat
-import tempfile
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,7 +22,7 @@ from model_profiling.base.directories import CACHE_VARIABLE, cache_directory
 from model_profiling.base.errors import SetupError
 from model_profiling.base.file_locks import folder_held
 from model_profiling.base.file_memo import FileMemo
-from model_profiling.base.on_progress import say_note
+from model_profiling.base.on_progress import long_step, say_note
 
 KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
 _RECORD = ".record.json"
@@ -35,8 +33,8 @@ _MOST_BYTES = 1 << 31
 _DIGITS = 20
 _SEAL = hashlib.sha256().digest_size
 _MAKING = ".making-"
-# Nobody makes one entry for so long.
-_LEFT_BEHIND_S = 3600.0
+# What is done to an entry, and what is done while people wait for it.
+_DOING = {"built": "building", "fetched": "fetching", "copied": "copying", "written": "writing"}
 # An SDK has more than a hundred files, and one command may ask for it several times.
 file_sha256 = FileMemo(files.sha256, most=1000)
 
@@ -73,16 +71,17 @@ def entry(
     `what` is what users call it, and `made` what is done to it.
     """
     home = home_of(kind, made_from)
+    _remove_left_behind()
     if _is_whole(home, made_from):
         return home
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
         # Where there are no locks, several processes may make the same entry, each a whole one.
-        with folder_held(home.parent):
-            _remove_left_behind(home.parent)
+        with folder_held(home.parent, f"waiting for another process that makes what is in {home.parent}"):
             if not _is_whole(home, made_from):  # another process may have made it meanwhile
                 damaged = os.path.lexists(home)
-                _put(home, made_from, make)
+                with long_step(f"{_DOING[made]} the {what}"):
+                    _put(home, made_from, make)
                 if damaged:
                     say_note(f"the cached {what} was damaged: {made} again")
     except OSError as error:
@@ -132,7 +131,7 @@ def _keeps_its_record(home: Path) -> bool:
 
 def _is_whole(home: Path, made_from: Mapping[str, str]) -> bool:
     try:
-        return _read_regular(home / _RECORD) == _record(home, made_from)
+        return not home.is_symlink() and _read_regular(home / _RECORD) == _record(home, made_from)
     except OSError:
         return False
 
@@ -164,19 +163,21 @@ def _fail(error: OSError) -> None:
 
 def _put(home: Path, made_from: Mapping[str, str], make: Callable[[Path], object]) -> None:
     """Make an entry beside its place and move it there; what was there goes."""
-    with tempfile.TemporaryDirectory(dir=home.parent, prefix=_MAKING, ignore_cleanup_errors=True) as scratch:
-        new = Path(scratch, "new")
+    with files.scratch_directory(_MAKING, home.parent) as scratch:
+        new = scratch / "new"
         new.mkdir()
         make(new)
         (new / _RECORD).write_bytes(_record(new, made_from))
         if os.path.lexists(home):
-            home.rename(Path(scratch, "old"))
+            home.rename(scratch / "old")
         new.rename(home)
 
 
-def _remove_left_behind(folder: Path) -> None:
-    """Remove what killed processes left in a folder of the cache."""
-    for left in folder.glob(f"{_MAKING}*"):
+def _remove_left_behind() -> None:
+    """Remove what killed processes left in the cache; earlier kits hold only the folder that they fill."""
+    for folder in (cache_directory() / kind for kind in KINDS):
         with contextlib.suppress(OSError):
-            if time.time() - left.lstat().st_mtime > _LEFT_BEHIND_S:
-                shutil.rmtree(left, ignore_errors=True)
+            if next(folder.glob(f"{_MAKING}*"), None) is not None:
+                with folder_held(folder, waits=False) as held:
+                    if held:
+                        files.remove_abandoned(folder, f"{_MAKING}*")

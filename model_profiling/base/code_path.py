@@ -24,6 +24,11 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *_SAFE, "-c", _RUN.format(path=safe_path()), module, *arguments]
 
 
+def script_command(file: str) -> list[str]:
+    """Return the command that runs a file which needs nothing but Python itself."""
+    return [sys.executable, "-I", "-S", file]
+
+
 def in_utf8() -> None:
     """Begin this program again where Python takes names of files for another text than UTF-8, which the kit writes.
 

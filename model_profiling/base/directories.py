@@ -8,7 +8,7 @@ from pathlib import Path
 
 from model_profiling.base.errors import SetupError
 
-_LIMITS = {
+LIMITS = {
     errno.EMFILE: "Allow more open files: ulimit -n 1024.",
     errno.ENFILE: "Close other programs: the system has too many open files.",
     errno.EFBIG: "Allow larger files: ulimit -f unlimited.",
@@ -56,8 +56,8 @@ def from_home(path: str) -> Path:
 
 def remedy(error: OSError, path: "str | os.PathLike[str]" = "") -> str:
     """Return what to do about a file that could not be opened, written or started."""
-    if error.errno in _LIMITS:
-        return _LIMITS[error.errno]
+    if error.errno in LIMITS:
+        return LIMITS[error.errno]
     if not Path(path).is_absolute() and not working_directory():
         return "The working directory is gone: change to one that is there."
     with contextlib.suppress(SetupError):

@@ -5,8 +5,14 @@ import errno
 import fcntl
 import os
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+from model_profiling.base.on_progress import long_step
+
+# Nobody works in one temporary folder for so long.
+_LEFT_BEHIND_S = 3600.0
 
 
 def open_lock(path: Path, access: int = os.O_RDWR) -> int:
@@ -47,11 +53,47 @@ def try_lock(handle: int, how: int) -> bool:
 
 
 @contextlib.contextmanager
-def folder_held(folder: Path) -> Iterator[None]:
-    """Keep other processes that hold `folder` waiting; on a file system without locks they do not wait."""
+def folder_held(folder: Path, waiting: str = "", waits: bool = True) -> Iterator[bool]:
+    """Keep other processes that hold `folder` waiting; on a file system without locks they do not wait.
+
+    `waiting` is what people are told while another process has it. Without `waits`, it yields whether none has.
+    """
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        try_lock(handle, fcntl.LOCK_EX)
-        yield
+        held = try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not held and waits:
+            with long_step(waiting or f"waiting for another process that writes in {folder}"):
+                try_lock(handle, fcntl.LOCK_EX)
+        yield held
     finally:
         os.close(handle)
+
+
+def hold_for_life(folder: Path) -> int:
+    """Mark a folder as in use until what is returned is closed, or this process ends; 0 if it is gone already."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try_lock(handle, fcntl.LOCK_SH)
+    if os.fstat(handle).st_nlink:
+        return handle
+    os.close(handle)
+    return 0
+
+
+def is_abandoned(folder: Path) -> bool:
+    """Return whether the process that holds a folder for its life is gone; a link is no folder.
+
+    Where the file system has no locks, only a folder that is old enough is.
+    """
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        if os.fstat(handle).st_uid != os.geteuid():
+            return False
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno != errno.EWOULDBLOCK and time.time() - os.fstat(handle).st_mtime > _LEFT_BEHIND_S
+    finally:
+        os.close(handle)
+    return True

@@ -16,13 +16,16 @@ import msgspec
 from model_profiling import __version__
 from model_profiling.base.directories import remedy
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.base.file_locks import open_lock, try_lock
+from model_profiling.base.file_locks import hold_for_life, is_abandoned, open_lock, try_lock
 from model_profiling.base.visible import visible
 
 T = TypeVar("T")
 _UPGRADE = "pip install --upgrade executorch-sme2-kit"
 # The end of the names of files that are being written.
 _TEMPORARY = ".sme2-kit.tmp"
+# The end of the names of temporary directories that their makers hold, and a folder in those that a message names.
+_SCRATCH, _KEPT = ".held", ".kept"
+_held: dict[Path, int] = {}
 # Nobody writes one file for so long.
 _LEFT_BEHIND_S = 600
 # What is read into memory at once, unless a reader knows better.
@@ -73,11 +76,9 @@ def _hidden(directory: Path) -> Path:
 
 
 @contextlib.contextmanager
-def scratch_directory(prefix: str = "sme2-kit-") -> Iterator[Path]:
-    """Provide a temporary directory; where the block fails, the files that its message names stay."""
-    import tempfile
-
-    home = Path(tempfile.mkdtemp(prefix=prefix))
+def scratch_directory(prefix: str = "sme2-kit-", parent: Path | None = None) -> Iterator[Path]:
+    """Provide a temporary directory. If the block fails, files that its message names stay, but not in a `parent`."""
+    home = make_scratch(prefix, parent)
     failure: BaseException | None = None
     try:
         yield home
@@ -85,11 +86,38 @@ def scratch_directory(prefix: str = "sme2-kit-") -> Iterator[Path]:
         failure = error
         raise
     finally:
-        remove_scratch(home, failure)
+        remove_scratch(home, failure if parent is None else None)
 
 
-def remove_scratch(home: Path, failure: BaseException | None) -> None:
+def make_scratch(prefix: str, parent: Path | None = None) -> Path:
+    """Return a new temporary directory. What killed processes left of this kind goes; `remove_scratch` ends its use."""
+    import tempfile
+
+    where = parent or Path(tempfile.gettempdir())
+    remove_abandoned(where, f"{prefix}*{_SCRATCH}")
+    while True:
+        # The folder in it is free for other locks.
+        home = Path(tempfile.mkdtemp(_SCRATCH, prefix, where), "in")
+        with contextlib.suppress(FileNotFoundError):  # taken for a left-over one, before it was held
+            if handle := hold_for_life(home.parent):
+                home.mkdir()
+                _held[home] = handle
+                return home
+
+
+def remove_abandoned(directory: Path, pattern: str) -> None:
+    """Remove folders whose makers were killed; never one that a living process has, nor what a link leads to."""
+    import shutil
+
+    for left in directory.glob(pattern):
+        if is_abandoned(left) and not os.path.lexists(left / _KEPT):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def remove_scratch(home: Path, failure: BaseException | None = None) -> None:
     """Remove a temporary directory but for the files that the message of a failure names."""
+    import shutil
+
     if isinstance(failure, KitError) and failure.names(f"{home}/"):
         for path in sorted(home.rglob("*"), reverse=True):
             with contextlib.suppress(OSError):  # a directory that holds such a file
@@ -97,10 +125,12 @@ def remove_scratch(home: Path, failure: BaseException | None) -> None:
                     path.rmdir()
                 elif not failure.names(path):
                     path.unlink()
-        return
-    import shutil
-
-    shutil.rmtree(home, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            (home.parent / _KEPT).mkdir()
+    else:
+        shutil.rmtree(home.parent, ignore_errors=True)
+    if handle := _held.pop(home, 0):
+        os.close(handle)
 
 
 def inside(root: Path, path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -147,6 +148,9 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
         error = within[0]
     if isinstance(error, InterruptionError):
         return error.message, error.hint, interruption_code()
+    if was_interrupted() and not _can_start_a_thread():
+        # OpenBLAS interrupts the process that it cannot start its threads in.
+        return "a library cannot start a thread", remedy(OSError(errno.EAGAIN, "")), 3
     # Inside a library, what an interruption ends fails in its own way.
     if isinstance(error, KeyboardInterrupt) or was_interrupted():
         return "interrupted", "Finished work is kept; run the same command to continue.", interruption_code()
@@ -164,11 +168,21 @@ def _explained(error: BaseException) -> tuple[str, str, int]:
         path = error.filename if isinstance(error.filename, str) else ""
         return f"{error.strerror or error}: {path}".rstrip(": "), remedy(error, path), 3
     if isinstance(error, RuntimeError) and "start new thread" in str(error):
-        return f"{error}", "Allow more processes (ulimit -u), or close other programs.", 3
+        return f"{error}", remedy(OSError(errno.EAGAIN, "")), 3
     if isinstance(error, UnicodeEncodeError):
         return not_utf8(error), "Rename that file or folder, or use a UTF-8 locale (LC_ALL=C.UTF-8).", 2
     hint = "This is a bug in the kit. Please report it with the output of the same command and --debug."
     return f"unexpected {type(error).__name__}: {error}", hint, 1
+
+
+def _can_start_a_thread() -> bool:
+    import threading
+
+    try:
+        threading.Thread(target=lambda: None).start()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _cause(error: BaseException) -> str:

@@ -199,7 +199,7 @@ def _verified(
         outcome = replace(unverified(NOT_ASKED), remarks=tuple(missing_remarks(staged, nodes)))
     else:
         with stages.stage("execute the program once"):
-            outcome = execute_program(staged, record, stages.announce)
+            outcome = execute_program(staged, record)
             if outcome.verification.verdict == "differs" and (why := not_comparable(load())):
                 outcome = uncompared(outcome, why)
             chosen = any(choice.applied for choice in record.auto)

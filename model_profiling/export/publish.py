@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from model_profiling.base import files
 from model_profiling.base.errors import SetupError
 
 STAGING = ".export-"
@@ -16,14 +17,10 @@ STAGING = ".export-"
 @contextlib.contextmanager
 def staging(directory: Path) -> Iterator[Path]:
     """Give a hidden directory beside the destination, gone afterwards; the caller holds the destination's lock."""
-    for stale in directory.glob(f"{STAGING}*"):
-        # We hold the lock, so this is what a killed export left.
-        shutil.rmtree(stale, ignore_errors=True)
-    path = Path(tempfile.mkdtemp(prefix=STAGING, dir=directory))
-    try:
+    # The caller holds the lock, so this is what a killed export left.
+    files.remove_abandoned(directory, f"{STAGING}*")
+    with files.scratch_directory(STAGING, directory) as path:
         yield path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def publish(staged: Path, directory: Path, names: list[str]) -> None:

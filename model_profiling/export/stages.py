@@ -9,7 +9,8 @@ from pathlib import Path
 
 import torch
 
-from model_profiling.base.errors import KitError
+from model_profiling.base.directories import LIMITS
+from model_profiling.base.errors import KitError, SetupError
 from model_profiling.export.check.failure import stage_failed
 
 Announce = Callable[[str], None]
@@ -37,5 +38,7 @@ class Stages:
         except Exception as error:
             if writes and isinstance(error, OSError):
                 raise  # the directory's fault, not the model's
+            if isinstance(error, OSError) and error.errno in LIMITS:  # nor when ExecuTorch may start no program
+                raise SetupError(f"the export cannot {name}: {error.strerror}", LIMITS[error.errno]) from error
             raise stage_failed(name, error, self.log, self.said.getvalue(), self.captured) from error
         self.seconds[name] = round(time.perf_counter() - started, 3)

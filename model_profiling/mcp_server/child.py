@@ -4,28 +4,29 @@ A process of its own, because what torch and runners print must not get into the
 cancelled has to end, with all that it started.
 """
 
-import contextlib
+import codecs
 import os
 import re
 import signal
 import subprocess
+import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
 import anyio
-import anyio.abc
 import msgspec
-from anyio.streams.text import TextReceiveStream
 
+from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.programs import ChildProcess, start
+from model_profiling.fleet.sweep.executor import failure_of
 
 T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 _COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
-# How long a command that is cancelled may take to end its runners and to put a device's settings back.
-_GRACE_S = 10
+_LOOK_S = 0.02
 
 
 class CommandResult(msgspec.Struct, frozen=True):
@@ -76,63 +77,50 @@ async def run_kit(
     arguments: list[str], workspace: Path, steps: ProgressCounter, accept: tuple[int, ...] = (0,)
 ) -> CommandResult:
     """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
-    process = await anyio.open_process(
-        python_command("model_profiling", *arguments),
-        cwd=workspace,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    )
-    printed: list[str] = []
-    said: list[str] = []
-    try:
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_collect, process.stdout, printed)
-            tasks.start_soon(_follow, process.stderr, said, steps)
-        code = await process.wait()
-    finally:
-        with anyio.CancelScope(shield=True):
-            await _end(process)
-    output = "".join(printed)
+    command, said = python_command("model_profiling", *arguments), list[str]()
+    with tempfile.TemporaryFile() as printed:
+        # Not in another thread: a call that is cancelled meanwhile would not know what was started.
+        process = start(command, workspace, signal.SIGTERM, stdout=printed, stderr=subprocess.PIPE)
+        try:
+            code = await _follow(process, said, steps)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await _end(process)
+        printed.seek(0)
+        output = printed.read().decode(errors="replace")
     # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
     if code not in accept or (code != 0 and not _is_result(output)):
         raise _error(code, said)
     return CommandResult(code, output)
 
 
-async def _end(process: anyio.abc.Process) -> None:
+async def _end(process: ChildProcess) -> None:
     """Ask a command that still runs to end, as Ctrl-C does: it ends its runners, which have groups of their own."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signal.SIGTERM)
-        with anyio.move_on_after(_GRACE_S):
-            async with anyio.create_task_group() as tasks:
-                # A full pipe would keep it from ending.
-                tasks.start_soon(_collect, process.stdout, [])
-                tasks.start_soon(_collect, process.stderr, [])
-            await process.wait()
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    await process.aclose()
+    if process.poll() is None:
+        process.terminate()
+        with anyio.move_on_after(GRACE_S):
+            # A full pipe would keep it from ending.
+            await _follow(process, [], None)
+    process.end_all()
+    with process:
+        pass  # what is left of it ends now, and its pipe is closed
 
 
-async def _collect(stream: "anyio.abc.ByteReceiveStream | None", into: list[str]) -> None:
-    assert stream is not None
-    with contextlib.suppress(anyio.ClosedResourceError, anyio.BrokenResourceError):
-        async for text in TextReceiveStream(stream, errors="replace"):
-            into.append(text)
-
-
-async def _follow(stream: "anyio.abc.ByteReceiveStream | None", into: list[str], steps: ProgressCounter) -> None:
-    """Turn the lines a command says into progress."""
-    assert stream is not None
-    rest = ""
-    async for text in TextReceiveStream(stream, errors="replace"):
-        *lines, rest = (rest + text).split("\n")
+async def _follow(process: ChildProcess, into: list[str], steps: ProgressCounter | None) -> int:
+    """Turn the lines that a command says into progress, until it ends."""
+    assert process.stderr is not None
+    text, rest, data = codecs.getincrementaldecoder("utf-8")(errors="replace"), "", b"-"
+    while data:
+        await anyio.wait_readable(process.stderr)
+        data = os.read(process.stderr.fileno(), 1 << 16)
+        *lines, rest = (rest + text.decode(data, final=not data)).split("\n")
         for line in lines:
             into.append(line)
-            await steps.say(line)
+            if steps is not None:
+                await steps.say(line)
+    while (code := process.poll()) is None:
+        await anyio.sleep(_LOOK_S)
+    return code
 
 
 def _is_result(output: str) -> bool:
@@ -144,12 +132,7 @@ def _is_result(output: str) -> bool:
 
 
 def _error(code: int, said: list[str]) -> KitError:
-    """Return the error that the command ended with, each of its two parts over as many lines as it has."""
-    text = "\n".join(said).strip()
-    _, found, error_text = f"\n{text}".rpartition("\nerror: ")
-    message, _, hint = error_text.partition("\n  fix: ")
-    if not found:
-        message, hint = f"the command ended with exit code {code}", text.rpartition("\n")[2]
-    error = RunError(message.strip(), hint.strip())
+    """Return the error that the command ended with."""
+    error = RunError(*failure_of("\n".join(said), code))
     error.exit_code = code
     return error

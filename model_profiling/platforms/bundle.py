@@ -12,8 +12,7 @@ from pathlib import Path
 from model_profiling.base import cache, files
 from model_profiling.base.errors import SetupError
 from model_profiling.base.kept_hashes import kept_sha256
-from model_profiling.base.programs import run_program
-from model_profiling.runner.build import RUNNER_NAME, Build
+from model_profiling.runner.build import RUNNER_NAME, Build, call_compiler
 from model_profiling.upstream.libraries import BACKEND, LINKED, file_of
 
 # Per architecture: the loader's name, and the ELF machine number that proves a file is meant for it.
@@ -116,7 +115,7 @@ def licence_text(names: list[str]) -> str:
 
 def _from_compiler(build: Build, name: str) -> Path:
     """Return where the target's compiler finds this library; a bare name means that it does not."""
-    done = run_program([*build.command, f"-print-file-name={name}"], Path(tempfile.gettempdir()))
+    done = call_compiler([*build.command, f"-print-file-name={name}"], Path(tempfile.gettempdir()))
     return Path(done.stdout.strip() or name).resolve() if "/" in done.stdout else Path(name)
 
 

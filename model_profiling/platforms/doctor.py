@@ -19,7 +19,7 @@ from model_profiling.base.directories import cache_directory
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import KitError
 from model_profiling.base.installation import install_command
-from model_profiling.base.programs import run_program
+from model_profiling.base.programs import StartError, TimedOutError, run_program
 from model_profiling.base.units import counted
 from model_profiling.platforms.emulator import NEEDED, find_qemu, how_to_install
 from model_profiling.platforms.environment import describe_host
@@ -111,7 +111,10 @@ def _tool(tool: Tool) -> Check:
     name, path = tool.command, shutil.which(tool.command)
     if path is None:
         return Check(name, False, f"{name} is not in PATH", tool.install)
-    done = run_program([path, tool.asked], timeout_s=20)
+    try:
+        done = run_program([path, tool.asked], timeout_s=20, doing=f"asking {name} for its version")
+    except (StartError, TimedOutError) as error:
+        return Check(name, False, error.message, error.hint)
     version = re.search(tool.answer, done.stdout + done.stderr)
     return Check(name, True, f"{name} {version[1] if version else ''}".strip())
 

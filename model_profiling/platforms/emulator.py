@@ -44,7 +44,7 @@ def find_qemu() -> Qemu | None:
     path = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
     if path is None:
         return None
-    said = run_program([path, "--version"], timeout_s=20).stdout
+    said = run_program([path, "--version"], timeout_s=20, doing="asking QEMU for its version").stdout
     found = re.search(r"version (\d+(?:\.\d+)*)", said)
     return Qemu(path, tuple(map(int, found[1].split("."))) if found else (0,))
 

@@ -4,11 +4,10 @@ import contextlib
 import os
 import platform
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from model_profiling.base.programs import run_program
+from model_profiling.base.programs import StartError, TimedOutError, run_program
 from model_profiling.platforms.cpus import cpu_names
 from model_profiling.platforms.sme_units import apple_units, linux_units
 from model_profiling.store.run_directory import NOT_RANDOMISED
@@ -72,8 +71,8 @@ def _macos_facts() -> dict[str, object]:
 
 
 def _sysctl(name: str) -> str:
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return run_program(["sysctl", "-n", name], timeout_s=10).stdout.strip()
+    with contextlib.suppress(StartError, TimedOutError):
+        return run_program(["sysctl", "-n", name], timeout_s=10, doing="").stdout.strip()
     return ""
 
 

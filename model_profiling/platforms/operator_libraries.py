@@ -1,12 +1,12 @@
 """Which operators a program needs: those that the runner has, that a library beside it has, and that none has."""
 
 import functools
-import subprocess
 from pathlib import Path
 
 import msgspec
 
 from model_profiling.base.errors import SetupError
+from model_profiling.base.programs import run_program
 from model_profiling.formats import pte
 from model_profiling.runner.build import Build
 from model_profiling.runner.custom_operators import needs_custom_operators, operator_libraries
@@ -56,9 +56,7 @@ def refuse_missing_operators(build: Build, model: Path) -> None:
 def operators_of(runner: Path, libraries: tuple[Path, ...] = ()) -> frozenset[str]:
     """Return all operators that a runner of this machine has, `aten::add.out`, with those of libraries."""
     flags = [f"--operator_library={library}" for library in libraries]
-    done = subprocess.run(
-        [str(runner), "--list_operators", *flags], capture_output=True, check=False, stdin=subprocess.DEVNULL
-    )
+    done = run_program([str(runner), "--list_operators", *flags], doing="")
     try:
         message = decode_message(done.stdout.splitlines()[-1]) if done.stdout else None
     except msgspec.DecodeError:

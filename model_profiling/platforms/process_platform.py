@@ -12,6 +12,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.base.programs import ChildProcess, TimedOutError, run_program, start
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.locks import this_machine
@@ -32,12 +33,9 @@ _LOOK_S = 0.05
 def list_features(command: list[str]) -> Features | None:
     """Return what the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
     try:
-        done = subprocess.run(
-            [*command, "--list_features"], capture_output=True, timeout=60, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return features_in(run_program([*command, "--list_features"], timeout_s=60, doing="").stdout)
+    except TimedOutError:
         return None
-    return features_in(done.stdout)
 
 
 def features_in(said: bytes | str) -> Features | None:
@@ -160,16 +158,11 @@ class ProcessPlatform:
         flags = launch_flags(request, request.model, executions, request.etdump)
         command = [*request.launch_prefix, *self._prefix, request.runner.path, *flags]
         with files.open_log(request.log) as log:
-            start = log.tell()
-            try:
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-            except OSError as error:
-                what = f"the runner {command[0]} cannot be started: {error.strerror}"
-                raise SetupError(what, "Check that it is built for this machine.") from None
-            with process:
+            begin = log.tell()
+            with start(command, stdout=log, stderr=log) as process:
                 peak = _watched(process, request.timeout_s)
         if process.returncode != 0:
-            raise runner_failure(process.returncode, request.log, start)
+            raise runner_failure(process.returncode, request.log, begin)
         # An emulator's memory is not its guest's.
         return 0 if self._prefix else peak
 
@@ -187,7 +180,7 @@ class ProcessPlatform:
         """Do nothing: nothing was changed."""
 
 
-def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
+def _watched(process: ChildProcess, timeout_s: float) -> int:
     """Wait for a process; the most bytes that it was seen to hold in memory, 0 where the system does not say."""
     deadline, peak = time.monotonic() + timeout_s, 0
     try:
@@ -203,7 +196,7 @@ def _watched(process: subprocess.Popen[bytes], timeout_s: float) -> int:
             if time.monotonic() > deadline:
                 raise RunError(f"{process.args[0]!s} did not end within {timeout_s:g} s", "Raise `timeout_s`.")  # type: ignore[index]
     finally:
-        process.kill()
+        process.end_all()
 
 
 def _refuse_affinity(request: LaunchRequest) -> None:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,9 +50,7 @@ class Build:
     command: tuple[str, ...]
 
 
-def build_runner(
-    target_name: str | None = None, on_compile: Callable[[], None] = lambda: None, executorch: str | None = None
-) -> Build:
+def build_runner(target_name: str | None = None, executorch: str | None = None) -> Build:
     """Return the runner for this machine, or for `target_name`; compiled only if it is not in the cache.
 
     `executorch` is a release or an install prefix to build it against; None: the installed one.
@@ -85,7 +83,6 @@ def build_runner(
     }
 
     def make(folder: Path) -> None:
-        on_compile()
         (folder / "kit_tables.h").write_text(tables, encoding="utf-8")
         _compile(_calls(target, sdk, command, folder), folder, cache.home_of("runner", made_from).with_suffix(".log"))
         if not os.access(folder / RUNNER_NAME, os.X_OK):
@@ -139,8 +136,10 @@ def _compiler_version(command: tuple[str, ...]) -> str:
 
 
 def call_compiler(words: Sequence[str], cwd: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Run a compiler; Zig's is a module of Python."""
-    return run_program(python_command(*words) if words[0] == ZIG else words, cwd)
+    """Run a compiler; Zig's is a module of Python. Killed, it leaves nothing elsewhere than in `cwd`."""
+    temporary = {} if cwd is None else {"TMPDIR": str(cwd)}
+    command = python_command(*words) if words[0] == ZIG else words
+    return run_program(command, cwd, doing=f"waiting for {words[0]}", env={**os.environ, **temporary})
 
 
 def compile_command(
@@ -157,7 +156,7 @@ def compile_command(
 
 def compile_library(build: Build, folder: Path, what: str, *words: str) -> None:
     """Compile sources in a folder to a shared library there."""
-    done = run_program([*build.command, *LIBRARY_FLAGS, *words], folder)
+    done = call_compiler([*build.command, *LIBRARY_FLAGS, *words], folder)
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
         raise SetupError(f"{what} did not compile: {first}", "Use a GNU or Clang C++ compiler.")

@@ -5,7 +5,6 @@ import importlib.metadata
 import os
 import shutil
 import sys
-import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,13 +75,13 @@ def fetched_sdk(pip_platform: str, version: str, installed: Sdk | None = None) -
 
     def make(folder: Path) -> None:
         if installed is None or installed.version != version or not _copied(installed, folder):
-            with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-                _unpack(_download(pip_platform, version, Path(scratch)), folder)
+            with files.scratch_directory("wheel-", folder.parent) as scratch:
+                _unpack(_download(pip_platform, version, scratch), folder)
         _checked(Sdk(version, folder), "Choose a release from 1.5.0 on.")
         drop_pages(folder)
 
     made_from = {"executorch": version, "platform": pip_platform, "python": PYTHON_TAG, "parts": " ".join(_KEPT)}
-    home = cache.entry("sdk", f"executorch wheel for {pip_platform}", made_from, make, "fetched")
+    home = cache.entry("sdk", f"executorch {version} wheel for {pip_platform}", made_from, make, "fetched")
     return Sdk(version, home, home.name)
 
 
@@ -139,7 +138,9 @@ def _download(pip_platform: str, version: str, into: Path) -> Path:
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     command = python_command("pip", "download", "--quiet", "--no-deps", "--only-binary=:all:")
     command += ["--platform", pip_platform, "--python-version", python, "--dest", str(into), f"executorch=={version}"]
-    done = run_program(command)
+    # Killed, pip leaves what it unpacked where it will be removed.
+    temporary = {**os.environ, "TMPDIR": str(into)}
+    done = run_program(command, doing=f"fetching executorch {version}", env=temporary)
     wheels = sorted(into.glob("executorch-*.whl"))
     if done.returncode != 0 or not wheels:
         # The last one is the conclusion.

@@ -14,6 +14,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError
+from model_profiling.base.programs import start
 from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, TurnEnd, decode_message
 
 MessageT = TypeVar("MessageT", Features, Ready, Ran, TurnEnd, Done)
@@ -53,16 +54,10 @@ class ProcessSession:
         self._log_start = log.stat().st_size
         began = time.monotonic_ns()
         try:
-            # A session of its own, so that Ctrl-C reaches the pipeline alone and it decides what to end.
-            self._process = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, start_new_session=True
-            )
-        except OSError as error:
+            self._process = start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log)
+        except BaseException:
             self._log.close()
-            raise SetupError(
-                f"the runner {command[0]} cannot be started: {error.strerror}",
-                "Check that it is built for this machine.",
-            ) from None
+            raise
         try:
             self.features = self._expect(Features)
             self.ready = self._expect(Ready)
@@ -102,8 +97,7 @@ class ProcessSession:
 
     def close(self) -> None:
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.end_all()
             self._process.wait()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:

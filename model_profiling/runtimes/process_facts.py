@@ -1,18 +1,14 @@
 """What the system knows of this process: how long it has lived, the memory it holds, and what others took from it."""
 
-import ctypes
 import os
 import re
 import resource
-import signal
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
 _ME = Path("/proc/self")
-# prctl(2): the signal for a process whose parent is gone.
-_PR_SET_PDEATHSIG = 1
 
 
 class MemoryNow(NamedTuple):
@@ -84,12 +80,3 @@ def drop_from_cache(path: Path) -> None:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(descriptor)
-
-
-def end_with_parent() -> None:
-    """Let the system end this process when the one that paces it is gone."""
-    if sys.platform == "linux":
-        parent = os.getppid()
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            os._exit(2)

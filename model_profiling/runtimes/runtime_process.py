@@ -72,8 +72,6 @@ def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def _serve(args: argparse.Namespace, born: int, said: BinaryIO) -> None:
-    if args.paced:
-        process_facts.end_with_parent()
     _say(said, Features(platform.machine(), "", [], [], [], [], _UNPROVEN))
     row = runtime_of(args.runtime)
     try:

@@ -113,20 +113,12 @@ def _head(folder: Path) -> tuple[str, str]:
 def _git(*words: str) -> str | None:
     """Return what git answers; None if there is no git, no repository, or no answer in time. A repository's own program
     that would watch its files is not started."""
-    import subprocess
+    from model_profiling.base.programs import StartError, TimedOutError, run_program
 
     command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", *words]
     try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_GIT_S,
-            check=False,
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+        done = run_program(command, timeout_s=_GIT_S, doing="")
+    except (StartError, TimedOutError, ValueError):
         return None
     return done.stdout if done.returncode == 0 else None
 

@@ -7,7 +7,6 @@ come from anywhere, so a note is proved by a secret of the user that lies elsewh
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import hmac
 import os
@@ -23,7 +22,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.directories import state_directory
 from model_profiling.base.errors import KitError, SetupError
-from model_profiling.base.file_locks import folder_held, try_lock
+from model_profiling.base.file_locks import folder_held, hold_for_life, is_abandoned
 from model_profiling.store.artifacts import CATEGORIES, DERIVED, MANIFEST, ROOFS, RUN_NUMERICS, RUNTIMES
 
 _FOLDER = ".change-"
@@ -65,8 +64,7 @@ class FileTransaction:
         with folder_held(root):
             self.folder.mkdir()
             # Held as long as we live, which tells the folder from one that is left over.
-            handle = os.open(self.folder, os.O_RDONLY | os.O_CLOEXEC)
-            try_lock(handle, fcntl.LOCK_SH)
+            handle = hold_for_life(self.folder)
         self._end = weakref.finalize(self, _abandon, self.folder, handle)
 
     def write(self, name: str, data: bytes) -> None:
@@ -147,7 +145,7 @@ def interrupted(root: Path) -> str:
     foreign = ""
     with contextlib.suppress(OSError):
         for folder in sorted(root.glob(f"{_FOLDER}*")):
-            if folder.is_symlink() or not files.is_file(folder / _NOTE) or not _is_left_over(folder):
+            if folder.is_symlink() or not files.is_file(folder / _NOTE) or not is_abandoned(folder):
                 continue
             with contextlib.suppress(KitError, ValueError):
                 if _own_note(root, folder) is not None:
@@ -168,7 +166,7 @@ def _settle(root: Path) -> None:
             if files.is_file(folder / _NOTE):
                 if (note := _own_note(root, folder)) is not None:
                     _carry_out(root, folder, note)
-            elif _is_own(root, folder) and _is_left_over(folder):
+            elif _is_own(root, folder) and is_abandoned(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -247,14 +245,6 @@ def _key(create: bool) -> bytes:
         if own and len(key := files.content(path, _KEY_BYTES)) == _KEY_BYTES:
             return key
     return _UNKEPT
-
-
-def _is_left_over(folder: Path) -> bool:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return try_lock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    finally:
-        os.close(handle)
 
 
 def _abandon(folder: Path, handle: int) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from model_profiling.base import files, printing
 from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.file_locks import folder_held
 from model_profiling.cli.main import main
 from model_profiling.gates.job_summary import job_summary
 from model_profiling.pipeline.config import parse_config
@@ -240,3 +242,29 @@ def test_a_picture_is_drawn_of_any_text() -> None:
     spec = {"data": {"values": [{"a": "x\0\x1b\u202e\ud800", "b": 1}]}, "mark": "bar"}
     spec["encoding"] = {"x": {"field": "a"}, "y": {"field": "b", "type": "quantitative"}}
     assert vega.svg(spec).startswith("<svg")
+
+
+def test_a_temporary_directory_goes_with_its_process_or_with_the_next_one(tmp_path: Path) -> None:
+    def killed() -> Path:
+        reading, writing = os.pipe()
+        if (child := os.fork()) == 0:
+            os.write(writing, bytes(files.make_scratch("of-tests-", tmp_path)))
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(child, 0)
+        return Path(os.fsdecode(os.read(reading, 4096)))
+
+    left, mine = killed(), files.make_scratch("of-tests-", tmp_path)
+    assert not left.parent.exists() and mine.is_dir()
+    left = killed()
+    with files.scratch_directory("of-tests-", tmp_path) as other:
+        assert other.is_dir() and mine.is_dir() and not left.parent.exists()
+        # It may be a run directory, which is locked, too.
+        with folder_held(other):
+            pass
+    assert not other.parent.exists()
+    (mine / "log").write_text("")
+    (mine / "rest").write_text("")
+    files.remove_scratch(mine, KitError("it failed", f"See {mine}/log."))
+    killed()
+    files.remove_scratch(files.make_scratch("of-tests-", tmp_path))
+    assert [path.name for path in mine.iterdir()] == ["log"]

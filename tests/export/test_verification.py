@@ -1,7 +1,10 @@
 """An exported program has run: what an export calls verified executes, and all else is an error with its reason."""
 # ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
+import errno
+import io
 import json
+import os
 import random
 import re
 from collections.abc import Callable
@@ -15,7 +18,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 from torch.nn import functional
 
-from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.directories import LIMITS
+from model_profiling.base.errors import KitError, RunError, SetupError
 from model_profiling.base.files import read_json
 from model_profiling.export import cache
 from model_profiling.export.cache import cached
@@ -26,6 +30,7 @@ from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.lower.delegation_preview import preview
 from model_profiling.export.prepare import preparation
+from model_profiling.export.stages import Stages
 from model_profiling.runner.build import build_runner
 from model_profiling.store.artifacts import ExportMeta
 from tests.conftest import kit
@@ -282,3 +287,12 @@ def test_whatever_an_export_calls_ok_runs_and_all_else_names_an_operator(seed: i
     assert made.record.verification is not None and made.record.verification.status == "verified"
     assert made.record.verification.runner == build_runner().target.name
     assert len(run_program(made.paths, made.record)) == len(made.record.outputs)
+
+
+@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
+def test_a_limit_of_this_machine_is_no_fault_of_the_model(number: int) -> None:
+    """ExecuTorch starts programs, too."""
+    stages = Stages(None, io.StringIO(), lambda name: None)
+    with pytest.raises(SetupError) as caught, stages.stage("lower to the backend"):
+        raise OSError(number, os.strerror(number))
+    assert os.strerror(number) in caught.value.message and caught.value.hint == LIMITS[number]

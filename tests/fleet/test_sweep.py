@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import random
@@ -23,11 +24,12 @@ import sme2_kit
 from model_profiling.analysis.run.validation import problems
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.base.programs import StartError
 from model_profiling.cli.export import export_request
 from model_profiling.cli.main import main, make_parser
 from model_profiling.cli.sweep import as_text
 from model_profiling.export.cache import describe
-from model_profiling.fleet.sweep import journal
+from model_profiling.fleet.sweep import journal, local_executor
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of
 from model_profiling.fleet.sweep.fetched_results import adopt_export
 from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
@@ -74,7 +76,10 @@ def children(of: int) -> list[int]:
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             if int(path.read_text().rpartition(")")[2].split()[1]) == of:
-                found.append(int(path.parent.name))
+                # Not what is about to start the watcher.
+                found += (
+                    [int(path.parent.name)] if b"child_watcher" not in (path.parent / "cmdline").read_bytes() else []
+                )
         except (OSError, IndexError):
             continue
     return found
@@ -131,6 +136,33 @@ def test_jobs_end_with_their_sweep_however_it_ends(toy: Callable[[str], Path], t
         assert sweep.returncode == (-ending if ending == signal.SIGKILL else 130)
 
 
+@pytest.mark.parametrize("failure", ["a start", "a log", "a lock"])
+def test_a_job_that_cannot_be_started_fails_alone(
+    failure: str, toy: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, models=[str(toy("fp32")), str(toy("fp16"))], reports=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(locks.VARIABLE, str(tmp_path / "locks"))
+    name, begun = {"a start": "start", "a log": "start_tied", "a lock": "job_lock"}[failure], []
+    real = getattr(local_executor, name)
+
+    def once(*arguments: Any, **options: Any) -> Any:
+        begun.append(arguments)
+        if len(begun) > 1:
+            return real(*arguments, **options)
+        error = BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        raise StartError("python", error, None) if failure == "a start" else error
+
+    monkeypatch.setattr(local_executor, name, once)
+    assert main(["sweep", str(file)]) == 4
+    result = files.read_json(tmp_path / "out_few" / "sweep.json", SweepResult, "result")
+    assert sorted(job.state for job in result.jobs) == ["failed", "finished"]
+    (failed,) = [job for job in result.jobs if job.state == "failed"]
+    assert "Resource temporarily unavailable" in failed.failure and "ulimit -u" in failed.hint
+    monkeypatch.setattr(local_executor, name, real)
+    assert main(["sweep", str(file)]) == 0
+
+
 def all_ended(processes: list[int]) -> bool:
     for process in processes:
         with contextlib.suppress(OSError):
@@ -152,7 +184,7 @@ def test_a_fresh_run_that_ended_just_before_its_sweep_was_killed_is_not_measured
     kept = msgspec.json.decode((state / "state.json").read_bytes())
     (state / "state.json").write_bytes(msgspec.json.encode(kept | {"round": 2, "since": {run.name: 2}}))
     journal.Journal(state / "journal.jsonl").add("started", f"run {run.name}", 2, replaces=first.label)
-    words = ["--runs=2", "--launches=1", "--startup-launches=0", "--threads=1", "--force", "--quiet"]
+    words = ["--runs=2", "--launches=1", "--startup-launches=0", "--threads=1", "--force"]
     assert kit("run", toy("fp32"), f"--output-root={run}", *words).returncode == 0
     second = RunDirectory(run).manifest()
     done = swept(tmp_path, file, "--json")

@@ -118,7 +118,11 @@ def warm_up(home: Path, programs: Path) -> None:
 
 def _write_shim(home: Path, shim: Path, cold: Path, executable: Path, script: Path | None = None) -> None:
     program = f'"{script}" ' if script else ""
-    shim.write_text(f'#!/bin/sh\nexec "{cold}" "{_CLIENT}" "{_address(home)}" "{executable}" {program}"$@"\n')
+    # What needs no packages is started as it is.
+    without = f'[ "$2" = -S ] && exec "{cold}" "$@"'
+    shim.write_text(
+        f'#!/bin/sh\n{without}\nexec "{cold}" "{_CLIENT}" "{_address(home)}" "{executable}" {program}"$@"\n'
+    )
     shim.chmod(0o755)
 
 

@@ -1,7 +1,10 @@
 """The MCP server, driven by the official client over standard input and output: what it reads, refuses and ends."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +19,7 @@ from model_profiling.mcp_server.child import ProgressCounter
 from model_profiling.mcp_server.commands import Commands, settings_words
 from model_profiling.mcp_server.run_tools import RunTools
 from model_profiling.pipeline.config import json_schema as config_schema
-from tests.conftest import ROOT, kit, needs_hardware
+from tests.conftest import QUICK, ROOT, kit, needs_hardware
 from tests.helpers.mcp_client import Assistant, drive
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -223,6 +226,28 @@ def test_progress_rises_over_all_commands_of_a_call() -> None:
     values = [done for done, _ in told]
     assert values == sorted(set(values)) and all(total is None or done <= total for done, total in told)
     assert told[:4] == [(1, None), (11, 61), (41, 61), (61, 61)]
+
+
+def test_a_call_ends_with_a_server_that_is_killed(tmp_path: Path, toy: Callable[[str], Path]) -> None:
+    needs_hardware(Path("/proc/self").exists(), "Linux, which lists processes in /proc")
+    server = "import anyio, pathlib, sys\nfrom model_profiling.mcp_server.child import ProgressCounter, run_kit\n" + (
+        "async def tell(value, total, line): print(line, flush=True)\n"
+        "anyio.run(run_kit, sys.argv[2:], pathlib.Path(sys.argv[1]), ProgressCounter(tell))\n"
+    )
+    # Not what `processes` looks for: it works elsewhere, and names another place.
+    (tmp_path / "work").mkdir()
+    words = ["run", str(toy("fp32")), "--out", "out", "--runs", "200000", "--launches", "4", "--no-lock"]
+    command = [sys.executable, "-c", server, os.path.relpath(tmp_path / "work", ROOT), *words]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK}
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while "run: " not in (line := process.stdout.readline().decode()) or not processes(tmp_path / "work"):
+            assert line, "it ended before it measured"
+        process.kill()
+    until = time.monotonic() + 120
+    while processes(tmp_path / "work") and time.monotonic() < until:
+        time.sleep(0.1)
+    assert not processes(tmp_path / "work")
 
 
 def test_a_cancelled_call_ends_all_that_it_started_and_keeps_what_is_finished(

@@ -1,5 +1,6 @@
 """Whatever happens to a file of the cache: what needs it gives the right result, and the cache is whole again."""
 
+import errno
 import os
 import shlex
 import shutil
@@ -15,6 +16,7 @@ import pytest
 
 from model_profiling.base import cache, kept_hashes
 from model_profiling.base.errors import SetupError
+from model_profiling.base.file_locks import folder_held, hold_for_life, is_abandoned
 from model_profiling.base.files import sha256
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.cli.main import main
@@ -221,13 +223,72 @@ def test_processes_that_fill_a_cache_at_once_compile_once(use: Path, store: Path
     assert all(name.startswith(f"runner/{path.parent.name}/") for name in contents(use))
 
 
-def test_what_a_killed_process_left_goes_in_time(use: Path) -> None:
+def test_what_a_killed_process_left_goes_with_the_next_command_and_nothing_else(use: Path, tmp_path: Path) -> None:
+    """The next use removes it, of whatever kind it is and whether or not there is something to make."""
+    random_tokens(None, 8, 10, 0)
+    (use / "sdk").mkdir()
+    left = [use / "tokens" / ".making-now", use / "sdk" / ".making-other", use / "sdk" / ".making-x.held"]
+    for each in left:
+        (each / "new").mkdir(parents=True)
+    held = use / "sdk" / ".making-held"
+    held.mkdir()
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "file").write_text("")
+    link, inner = use / "sdk" / ".making-link", left[1] / "new" / "link"
+    for each in (link, inner):
+        each.symlink_to(mine)
+    (use / "sdk" / ".making-file").write_text("")
+    handle = hold_for_life(held)
+    random_tokens(None, 8, 10, 0)
+    assert not any(each.exists() for each in left)
+    assert held.is_dir() and link.is_symlink() and (mine / "file").is_file()
+    os.close(handle)
+    # A process that is at work in the folder holds it, as earlier kits do.
+    with folder_held(use / "sdk"):
+        random_tokens(None, 8, 10, 0)
+        assert held.is_dir()
+    random_tokens(None, 8, 10, 0)
+    assert not held.exists()
+
+
+def test_an_entry_that_is_a_link_is_made_again(use: Path, tmp_path: Path) -> None:
+    """Even to what would be the same: whoever owns that may change it."""
+    home = random_tokens(None, 8, 10, 0).parent
+    home.rename(tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    assert cache.damaged_entries() == [home]
+    assert random_tokens(None, 8, 10, 0).parent == home and not home.is_symlink()
+    assert contents(tmp_path / "elsewhere") and cache.damaged_entries() == []
+
+
+def test_a_compiler_that_fails_leaves_nothing_that_its_message_names(
+    use: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exec echo fake\n'
+        'echo "error: cannot write $TMPDIR/x.s" >&2; echo > "$TMPDIR/x.s"; exit 1\n'
+    )
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", shlex.quote(str(compiler)))
+    with pytest.raises(SetupError, match=r"cannot write .*x\.s"):
+        build_runner()
+    assert [path.suffix for path in (use / "runner").iterdir()] == [".log"]
+
+
+def test_where_there_are_no_locks_only_what_is_old_goes(use: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(handle: int, how: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
     fresh, old = use / "tokens" / ".making-now", use / "tokens" / ".making-before"
     for left in (fresh, old):
         (left / "new").mkdir(parents=True)
     os.utime(old, (time.time() - 90_000,) * 2)
-    random_tokens(None, 8, 10, 0)
-    assert fresh.is_dir() and not old.exists()
+    for left in (fresh, old):
+        with monkeypatch.context() as patch:
+            patch.setattr("fcntl.flock", no_locks)
+            assert is_abandoned(left) == (left == old)
 
 
 @pytest.mark.parametrize("place", ["a file", "below a file", "a dangling link", "no home", "not writable"])

@@ -406,7 +406,7 @@ def test_library_code_neither_prints_nor_ends_the_process_nor_reads_its_argument
     allowed = {
         # A process of its own, and functions that only the command line calls.
         "model_profiling/report/drawing/drawing_process.py",
-        "model_profiling/fleet/sweep/child_lifetime.py",
+        "model_profiling/base/child_watcher.py",
         "model_profiling/runtimes/runtime_process.py",
         "model_profiling/runtimes/process_facts.py",
         "model_profiling/fleet/sweep/ray_auth_check.py",

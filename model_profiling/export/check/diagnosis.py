@@ -1,12 +1,10 @@
 """Why an exported program does not run: the operators at fault, found by leaving some out, and what runs instead."""
 
 import shlex
-import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -89,8 +87,8 @@ class Attempts:
         return quantize(prepared, request) if dtype_of(request.dtype).quantized else prepared
 
     def _executed(self, program: Any, prepared: Any) -> VerificationOutcome:
-        with tempfile.TemporaryDirectory(prefix="sme2-kit-try-") as folder:
-            paths = ExportPaths(Path(folder) / f"{self.request.paths.stem}.pte")
+        with files.scratch_directory("sme2-kit-try-") as folder:
+            paths = ExportPaths(folder / f"{self.request.paths.stem}.pte")
             write_program(program, paths)
             write_samples(prepared, paths)
             return execute_program(paths, self.record)

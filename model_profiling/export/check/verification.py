@@ -6,10 +6,7 @@ Needs neither torch nor executorch: a program on disk is verified from its files
 import os
 import re
 import signal
-import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -28,7 +25,6 @@ from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, Verification
 
 NOT_ASKED = "--no-verify"
-BUILDING = "build the runner, once for this machine"
 # Loading and one execution; a program that takes longer is left unverified.
 _TIMEOUT_S = 300.0
 # Ends of the runner that say nothing of the program.
@@ -86,18 +82,16 @@ def uncompared(outcome: VerificationOutcome, why: str) -> VerificationOutcome:
     return VerificationOutcome(verification, None, (f"outputs not compared: {why}",))
 
 
-def execute_program(
-    paths: ExportPaths, record: ExportRecord, announce: Callable[[str], None] = lambda stage: None
-) -> VerificationOutcome:
+def execute_program(paths: ExportPaths, record: ExportRecord) -> VerificationOutcome:
     """Load a program, execute it on its sample inputs, and compare its outputs."""
     try:
-        build = build_runner(on_compile=lambda: announce(BUILDING))
+        build = build_runner()
         platform = LocalPlatform()
         runner = platform.runner(None)
     except SetupError as error:
         return unverified(f"no runner: {error.message}")
-    with tempfile.TemporaryDirectory(prefix="sme2-kit-verify-") as scratch:
-        log, base = Path(scratch) / "run.log", Path(scratch) / "output"
+    with files.scratch_directory("sme2-kit-verify-") as scratch:
+        log, base = scratch / "run.log", scratch / "output"
         inputs = tuple(paths.directory / tensor.file for tensor in record.inputs)
         request = LaunchRequest(
             runner,

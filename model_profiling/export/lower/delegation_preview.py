@@ -2,20 +2,18 @@
 
 import contextlib
 import io
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons, explain_layout
+from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export.check.verification import BUILDING
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.auto_rewrites import quantized_and_settled
 from model_profiling.export.lower.capture_and_lower import lower_prepared
@@ -67,7 +65,7 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         lowered, program, prepared = lower_prepared(prepared, request, stages)
         with stages.stage("look for transposes and copies"), _written(program) as paths:
             layout = _explained(paths, request.io_layout)
-            missing, no_runner = _missing(paths, lowered, announce)
+            missing, no_runner = _missing(paths, lowered)
         if LAYOUT not in request.rewrites and holds(OPERATORS) and holds(LAYOUT_LOWERING):
             with stages.stage("look what the rewrite layout would remove"):
                 # int4 changes the model itself, which is quantized then.
@@ -89,18 +87,16 @@ def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Pr
 @contextlib.contextmanager
 def _written(program: Any) -> Iterator[ExportPaths]:
     """Write the program to temporary files."""
-    with tempfile.TemporaryDirectory() as folder:
-        paths = ExportPaths(Path(folder) / "program.pte")
+    with files.scratch_directory() as folder:
+        paths = ExportPaths(folder / "program.pte")
         write_program(program, paths)
         yield paths
 
 
-def _missing(
-    paths: ExportPaths, lowered: LoweredProgram, announce: Callable[[str], None]
-) -> tuple[list[UndelegatedOperator] | None, str]:
+def _missing(paths: ExportPaths, lowered: LoweredProgram) -> tuple[list[UndelegatedOperator] | None, str]:
     """Return what the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
     try:
-        build = build_runner(on_compile=lambda: announce(BUILDING))
+        build = build_runner()
         names = missing_operators(build, paths.pte)
     except SetupError as error:
         return None, error.message

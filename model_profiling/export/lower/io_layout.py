@@ -5,15 +5,14 @@ once, an output is converted last, and lowering cancels each conversion against 
 inputs and outputs these are is seen in the program exported without; that they cancelled, in the program exported with.
 """
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
+from model_profiling.base import files
 from model_profiling.export.rewrites.graph import copy_program, recompute
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.borders import (
@@ -87,8 +86,8 @@ def _kept(
 
 def read_emitted(emitted: Any) -> tuple[Method | None, DataFlow | None]:
     """Return the method of a program that ExecuTorch emitted, and what feeds what in it, as far as that is known."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.pte"
+    with files.scratch_directory() as folder:
+        path = folder / "program.pte"
         with path.open("wb") as file:
             emitted.write_to_file(file)
         program = pte.parse_own(path)

@@ -9,27 +9,26 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from model_profiling.base import files
+from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
+from model_profiling.base.programs import ChildProcess, start
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, failure_of, last_line
 from model_profiling.fleet.sweep.jobs import Job, SweepFolder
 from model_profiling.fleet.sweep.sweep_file import SweepTarget
 from model_profiling.platforms.locks import GIVEN, Busy, Claims, job_lock
 
-# How long a job that is ended may take to end its runners and to put a device's settings back.
-_GRACE_S = 10
 _LOOK_S = 0.2
 
 
 @dataclass
 class _Running:
     job: Job
-    child: subprocess.Popen[bytes]
+    child: ChildProcess
     began: float
     log: Path
-    # Readable when the child has ended; None where the system has no such thing.
-    pidfd: int | None
 
 
 class LocalExecutor:
@@ -64,7 +63,7 @@ class LocalExecutor:
             log = self._folder.log(job)
             log.parent.mkdir(parents=True, exist_ok=True)
             child = start_tied(words, log, claim.handles)
-            self._running[job.name] = _Running(job, child, time.monotonic(), log, pidfd_of(child))
+            self._running[job.name] = _Running(job, child, time.monotonic(), log)
         finally:
             # From now on the child alone holds them.
             claim.close()
@@ -80,16 +79,15 @@ class LocalExecutor:
         return not busy if target.is_host else target not in busy
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
-        wait_for([(running.child, running.pidfd) for running in self._running.values()], timeout_s)
+        wait_for([running.child for running in self._running.values()], timeout_s)
         found = []
         for name, running in list(self._running.items()):
             code = running.child.poll()
             if code is None:
                 continue
             del self._running[name]
-            _close(running.pidfd)
             # What it started and did not end, if anything, goes with it.
-            end_group(running.child.pid, signal.SIGKILL)
+            running.child.end_all()
             found.append(FinishedJob(running.job, outcome_of(code, time.monotonic() - running.began, running.log)))
         return found
 
@@ -103,13 +101,12 @@ class LocalExecutor:
         self._running = {}
         for running in children:
             running.child.terminate()
-        until = time.monotonic() + _GRACE_S
+        until = time.monotonic() + GRACE_S
         for running in children:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 running.child.wait(max(0.0, until - time.monotonic()))
-            end_group(running.child.pid, signal.SIGKILL)
+            running.child.end_all()
             running.child.wait()
-            _close(running.pidfd)
 
 
 def usable_cpus() -> int:
@@ -117,26 +114,17 @@ def usable_cpus() -> int:
     return len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
 
 
-def start_tied(
-    words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None
-) -> "subprocess.Popen[bytes]":
-    """Start a command that ends with this process, in a group of its own.
+def start_tied(words: tuple[str, ...], log: Path, locks: list[int], home: Path | None = None) -> ChildProcess:
+    """Start a command that is asked to end when this process has: it ends its runners, and keeps what is measured.
 
     It holds the locks while it lives, and is told which these are: it does not wait for them.
     """
-    command = python_command("model_profiling.fleet.sweep.child_lifetime", str(os.getpid()), *words)
     log.unlink(missing_ok=True)
+    given = {**os.environ, GIVEN: ",".join(map(str, locks))}
     with files.open_log(log) as output:
-        return subprocess.Popen(
-            command,
-            cwd=home,
-            env={**os.environ, GIVEN: ",".join(map(str, locks))},
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            pass_fds=locks,
-        )
+        streams: dict[str, Any] = {"stdout": output, "stderr": subprocess.STDOUT}
+        command = python_command("model_profiling", *words)
+        return start(command, home, signal.SIGTERM, env=given, pass_fds=locks, **streams)
 
 
 def outcome_of(code: int, seconds: float, log: Path) -> JobOutcome:
@@ -145,31 +133,13 @@ def outcome_of(code: int, seconds: float, log: Path) -> JobOutcome:
     return JobOutcome(seconds, *failure_of(files.tail(log, 1 << 20), code))
 
 
-def end_group(group: int, number: signal.Signals) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)
-
-
-def pidfd_of(child: "subprocess.Popen[bytes]") -> int | None:
+def wait_for(children: list[ChildProcess], timeout_s: float) -> None:
+    """Wait until one of them has ended, or so long; asks the kernel, so that a measurement is not disturbed."""
     if sys.platform != "linux":
-        return None
-    try:
-        return os.pidfd_open(child.pid)
-    except OSError:
-        return None
-
-
-def wait_for(children: "list[tuple[subprocess.Popen[bytes], int | None]]", timeout_s: float) -> None:
-    """Wait until one of them has ended, or so long. Asks the kernel, so that a measurement is not disturbed."""
-    fds = [pidfd for _, pidfd in children if pidfd is not None]
-    if len(fds) == len(children):
-        select.select(fds, [], [], timeout_s)
-        return
-    until = time.monotonic() + timeout_s
-    while time.monotonic() < until and all(child.poll() is None for child, _ in children):
         time.sleep(min(_LOOK_S, timeout_s))
-
-
-def _close(handle: int | None) -> None:
-    if handle is not None:
-        os.close(handle)
+        return
+    with contextlib.ExitStack() as opened:
+        handles = [os.pidfd_open(child.pid) for child in children]
+        for handle in handles:
+            opened.callback(os.close, handle)
+        select.select(handles, [], [], timeout_s)

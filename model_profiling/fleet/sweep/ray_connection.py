@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import socket
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from model_profiling.base import files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.installation import install_command
+from model_profiling.base.programs import StartError, TimedOutError, run_program
 from model_profiling.fleet.sweep.ray_auth_check import REFUSED
 from model_profiling.fleet.sweep.ray_objects import fetch
 from model_profiling.upstream import ray_worker
@@ -51,10 +51,10 @@ def _as_stranger(address: str) -> int:
     command = python_command("model_profiling.fleet.sweep.ray_auth_check", address)
     environment["RAY_AUTH_MODE"] = "disabled"
     try:
-        return subprocess.run(
-            command, env=environment, capture_output=True, timeout=_STRANGER_S, check=False
+        return run_program(
+            command, timeout_s=_STRANGER_S, doing="asking the Ray cluster for its token", env=environment
         ).returncode
-    except subprocess.TimeoutExpired:
+    except (StartError, TimedOutError):
         return 1
 
 

@@ -48,8 +48,7 @@ class RayExecutor:
         self._ray = connected(address, jobs.folder.state / "logs" / "ray.log")
         self._running: dict[str, _Running] = {}
         self._programs: dict[str, Any] = {}
-        # Jobs that ended without being begun, and since when a target is missing.
-        self._ended: list[FinishedJob] = []
+        # Since when a target is missing.
         self._missing: dict[str, float] = {}
         self._remote = self._ray.remote(max_retries=0)(perform)
         try:
@@ -85,16 +84,9 @@ class RayExecutor:
             return OWN
         # What measures waits for its target on the node, and uses no CPU before it has it.
         needs = {"num_cpus": 1} if target is None else {"num_cpus": 0, "resources": {target.label: 1}}
-        try:
-            program = self._program(job)
-        except KitError as error:
-            return self._not_begun(job, error.message, error.hint)
+        program = self._program(job)
         ref = self._remote.options(**needs).remote(msgspec.msgpack.encode(self._task(job)), program)
         self._running[job.name] = _Running(job, ref, time.monotonic())
-        return ""
-
-    def _not_begun(self, job: Job, why: str, hint: str) -> str:
-        self._ended.append(FinishedJob(job, JobOutcome(0.0, why, hint)))
         return ""
 
     def _without_node(self, job: Job, label: str) -> str:
@@ -102,7 +94,7 @@ class RayExecutor:
         why = f"no node of the Ray cluster offers {label!r} any more"
         if time.monotonic() - since < _NODE_S:
             return why
-        return self._not_begun(job, why, "Start Ray on the machine that has it, and sweep again.")
+        raise SetupError(why, "Start Ray on the machine that has it, and sweep again.")
 
     def _task(self, job: Job) -> Task:
         if job.cell is None:
@@ -122,7 +114,7 @@ class RayExecutor:
         return self._programs[job.variant.name]
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
-        found, self._ended = self._ended + self._near.ended(0.0), []
+        found = self._near.ended(0.0)
         refs = {running.ref: name for name, running in self._running.items()}
         if not refs:
             return found or self._near.ended(timeout_s)

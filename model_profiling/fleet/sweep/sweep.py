@@ -11,6 +11,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.base import files
+from model_profiling.base.directories import remedy
 from model_profiling.base.errors import InputError, InterruptionError, KitError
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes, no_progress
 from model_profiling.fleet.sweep import portfolio
@@ -112,6 +113,7 @@ class _Round:
         self._cells: dict[str, CellRecord] = {}
         self._attempts: dict[str, int] = {}
         self._running: dict[str, Job] = {}
+        self._not_begun: list[FinishedJob] = []
         self._noted: set[str] = set()
         # What the executor said of its machines.
         self._said: list[str] = []
@@ -148,7 +150,8 @@ class _Round:
         while queue or self._running:
             waits = self._start_what_can(executor, queue)
             self._tell(executor)
-            ended = executor.ended(_LOOK_WAITING_S if waits else _LOOK_S)
+            ended, self._not_begun = self._not_begun, []
+            ended += executor.ended(0.0 if ended else _LOOK_WAITING_S if waits else _LOOK_S)
             for each in ended:
                 del self._running[each.job.name]
                 self._take(each, queue)
@@ -181,7 +184,13 @@ class _Round:
         if job.name not in self._prepared:
             self._prepared[job.name] = self._words(job)
         words, there = self._prepared[job.name]
-        reason = executor.start(job, words)
+        try:
+            reason = executor.start(job, words)
+        except (KitError, OSError) as error:
+            # What keeps one job from being started is no reason to end the others.
+            why = (error.message, error.hint) if isinstance(error, KitError) else (f"{error}", remedy(error))
+            self._not_begun.append(FinishedJob(job, JobOutcome(0.0, *why)))
+            reason = ""
         if reason:
             if reason != OWN:
                 self._note_once(f"{job.name} waits: {reason}")

@@ -1,13 +1,7 @@
 """One job on a machine of a cluster: in a folder of its own, by a process that ends with the worker that started it."""
 
-import contextlib
-import os
 import platform
-import re
-import shutil
-import tempfile
 import time
-from pathlib import Path
 
 import msgspec
 
@@ -19,7 +13,7 @@ from model_profiling.fleet.sweep.executor import Seconds
 from model_profiling.fleet.sweep.local_executor import outcome_of, start_tied
 from model_profiling.fleet.sweep.parcels import pack, unpack
 from model_profiling.fleet.sweep.sweep_file import SweepTarget
-from model_profiling.platforms.locks import Busy, Claim, Claims, process_exists
+from model_profiling.platforms.locks import Busy, Claim, Claims
 
 ARTIFACTS, RUN = "artifacts", "run"
 _LOOK_S = 0.1
@@ -97,8 +91,7 @@ def _performed(task: Task, program: bytes, node: str) -> TaskResult:
             failure=f"{node} has sme2-kit {__version__}, and the sweep was started by {task.kit_version}",
             hint="Install the same version on all machines of the cluster.",
         )
-    _sweep()
-    home = Path(tempfile.mkdtemp(prefix=f"{_HOME}{os.getpid()}-"))
+    home = files.make_scratch(_HOME)
     try:
         if program:
             unpack(program, home / ARTIFACTS)
@@ -115,7 +108,7 @@ def _performed(task: Task, program: bytes, node: str) -> TaskResult:
         text = files.tail(log, _LOG)
         return TaskResult(node, outcome.seconds, outcome.failure, outcome.hint, parcel, text, began, ended)
     finally:
-        shutil.rmtree(home, ignore_errors=True)
+        files.remove_scratch(home)
 
 
 def _claimed(task: Task) -> Claim:
@@ -128,12 +121,3 @@ def _claimed(task: Task) -> Claim:
         return claim
     finally:
         claims.step_back()
-
-
-def _sweep() -> None:
-    """Remove the folders of workers that were killed."""
-    for path in Path(tempfile.gettempdir()).glob(f"{_HOME}*"):
-        number = re.fullmatch(rf"{_HOME}(\d+)-.*", path.name)
-        with contextlib.suppress(OSError):
-            if number and path.lstat().st_uid == os.getuid() and not process_exists(int(number[1])):
-                shutil.rmtree(path, ignore_errors=True)

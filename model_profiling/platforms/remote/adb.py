@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.programs import StartError, TimedOutError, run_program
 from model_profiling.platforms.machine_names import checked_machine
-from model_profiling.platforms.remote.device import ANSWER_S, CommandOutput, Device, DeviceLostError, call
+from model_profiling.platforms.remote.device import ANSWER_S, CommandOutput, Device, DeviceLostError
 
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
@@ -185,14 +186,15 @@ class AdbDevice(Device):
 
 def _call(command: list[str], timeout_s: float, who: str) -> "subprocess.CompletedProcess[str]":
     try:
-        return call(command, timeout_s)
-    except subprocess.TimeoutExpired:
+        return run_program(command, timeout_s=timeout_s, doing="")
+    except TimedOutError:
         raise DeviceLostError(
             f"{who} did not answer within {timeout_s:g} s",
             "Check whether it hangs, reconnect it, and run the same command: what was finished is kept.",
         ) from None
-    except OSError as error:
-        raise SetupError(f"adb cannot be started: {error.strerror}", _INSTALL) from None
+    except StartError as error:
+        error.hint = f"{error.hint} {_INSTALL}"
+        raise
 
 
 def _attempt(command: list[str], timeout_s: float) -> bool:

@@ -5,7 +5,6 @@ Words are never a shell's to interpret: scripts are constants of this package an
 
 import os
 import re
-import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,21 +46,6 @@ class CommandOutput:
     code: int
     stdout: str
     stderr: str
-
-
-def call(command: list[str], timeout_s: float) -> "subprocess.CompletedProcess[str]":
-    """Run a program that leads to a device, to its end."""
-    return subprocess.run(
-        command,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=timeout_s,
-        check=False,
-        text=True,
-        errors="replace",
-        # Ctrl-C is for the pipeline, which still has something to end or to restore there.
-        start_new_session=True,
-    )
 
 
 class Device(ABC):

@@ -1,16 +1,15 @@
 """Platforms on another machine: the kit's runner is pushed there, paced as here, and what it writes is fetched."""
 
 import contextlib
-import os
-import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from model_profiling.base import files
-from model_profiling.base.errors import KitError, RunError, SetupError
+from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.base.on_progress import OnNote
+from model_profiling.base.programs import TimedOutError, run_program
 from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, own_bundle
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
@@ -252,22 +251,10 @@ class RemotePlatform:
         command = device.command(*words)
         with files.open_log(request.log) as log:
             try:
-                done = subprocess.run(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    timeout=request.timeout_s,
-                    check=False,
-                    start_new_session=True,
-                )
-            except subprocess.TimeoutExpired:
+                return run_program(command, timeout_s=request.timeout_s, doing="", stdout=log, stderr=log).returncode
+            except TimedOutError:
                 raise RunError(
                     f"the runner did not end within {request.timeout_s:g} s on {device.title}", "Raise `timeout_s`."
                 ) from None
-            except OSError as error:
-                why = os.strerror(error.errno or 0)
-                raise SetupError(f"{command[0]} cannot be started: {why}", f"Install {command[0]}.") from None
             finally:
                 device.freed(command)
-        return done.returncode

@@ -10,16 +10,18 @@ import secrets
 import shlex
 import shutil
 import string
-import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.programs import StartError, TimedOutError, run_program
 from model_profiling.base.units import counted
 from model_profiling.platforms.machine_names import checked_machine
-from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device, call
+from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device
 from model_profiling.platforms.remote.transfer import STALLED_S, TransferResult, receive, send
 
 # sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
@@ -77,7 +79,7 @@ class SshDevice(Device):
         if config is not None and not config.is_file():
             raise InputError(f"the ssh configuration {config} does not exist", "Correct --ssh-config.")
         # Short: a socket's path may have about 100 characters.
-        self._home = Path(tempfile.mkdtemp(prefix="sme2-ssh-", dir="/tmp"))
+        self._home = files.make_scratch("sme2-ssh-", Path("/tmp"))
         self._connections: list[Path] = []
         self._used: dict[Path, int] = {}
         try:
@@ -89,7 +91,7 @@ class SshDevice(Device):
     def close(self) -> None:
         """End all connections; what still ran behind them is told so by its closed streams."""
         self._disconnect()
-        shutil.rmtree(self._home, ignore_errors=True)
+        files.remove_scratch(self._home)
 
     def command(self, *words: str) -> list[str]:
         if self._lost is not None:
@@ -109,8 +111,8 @@ class SshDevice(Device):
         if self._lost is not None:
             raise self._lost
         try:
-            done = call(self._quick(words), timeout_s)
-        except subprocess.TimeoutExpired:
+            done = run_program(self._quick(words), timeout_s=timeout_s, doing="")
+        except TimedOutError:
             raise self.lost(f"did not answer within {timeout_s:g} s") from None
         noise, begun, said = f"\n{done.stdout}".partition(f"\n{_BEGINS}\n")
         if done.returncode == 255 and not self.present():
@@ -142,14 +144,15 @@ class SshDevice(Device):
 
     def present(self) -> bool:
         try:
-            return all(call(self._about(path, "check"), ANSWER_S).returncode == 0 for path in self._connections)
-        except subprocess.TimeoutExpired:
+            checks = (self._about(path, "check") for path in self._connections)
+            return all(run_program(check, timeout_s=ANSWER_S, doing="").returncode == 0 for check in checks)
+        except TimedOutError:
             return False
 
     def answers(self, within_s: float) -> bool:
         try:
-            return call(self._quick(["true"]), within_s).returncode == 0
-        except subprocess.TimeoutExpired:
+            return run_program(self._quick(["true"]), timeout_s=within_s, doing="").returncode == 0
+        except TimedOutError:
             return False
 
     def reconnect(self, wait_s: float) -> bool:
@@ -187,15 +190,10 @@ class SshDevice(Device):
             # Its words go to a file: the connection stays in the background and would keep a pipe open. ssh itself
             # asks on the terminal, for which it must be of our session until it has gone to the background.
             try:
-                code = subprocess.run(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                    timeout=None if asks else wait_s + ANSWER_S,
-                    check=False,
-                ).returncode
-            except subprocess.TimeoutExpired:
+                most_s, doing = None if asks else wait_s + ANSWER_S, f"connecting to {self._host}"
+                kept: dict[str, Any] = {"own_group": False, "stdout": said, "stderr": said}
+                code = run_program(words, timeout_s=most_s, doing=doing, **kept).returncode
+            except TimedOutError:
                 raise self._unreachable("it did not answer in time") from None
             said.seek(0)
             why = said.read().decode(errors="replace").strip()
@@ -219,8 +217,8 @@ class SshDevice(Device):
 
     def _disconnect(self) -> None:
         for path in self._connections:
-            with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-                call(self._about(path, "exit"), 5)
+            with contextlib.suppress(StartError, TimedOutError):
+                run_program(self._about(path, "exit"), timeout_s=5, doing="")
         self._connections.clear()
         self._used.clear()
 

@@ -10,13 +10,13 @@ import getpass
 import os
 import re
 import selectors
-import signal
 import socket
 import subprocess
 import time
 from datetime import datetime, timezone
 
 from model_profiling.base.errors import KitError
+from model_profiling.base.programs import ChildProcess, start
 from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.locks import TakenError, process_exists
 from model_profiling.platforms.remote.device import ANSWER_S, Device
@@ -72,7 +72,7 @@ class TargetLock:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._command: list[str] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: ChildProcess | None = None
 
     def take(self) -> None:
         """Hold the machine, or say who does."""
@@ -92,8 +92,7 @@ class TargetLock:
         try:
             process.wait(timeout=5)
         except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+            process.end_all()
             process.wait()
         process.stdout.close()
         self._device.freed(self._command)
@@ -102,13 +101,7 @@ class TargetLock:
         # The time stands first: nobody else's command line has this name and then a number.
         who = [str(int(time.time())), boot_id(), str(os.getpid()), f"{_user()}@{socket.gethostname()}"]
         self._command = self._device.command("sh", "-c", _HOLD, _NAME, *who)
-        self._process = subprocess.Popen(
-            self._command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._process = start(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         said = self._answer(self._process)
         if said == _HELD:
             return True
@@ -117,7 +110,7 @@ class TargetLock:
             raise self._device.lost("did not say whether somebody measures on it")
         return False
 
-    def _answer(self, process: "subprocess.Popen[bytes]") -> str:
+    def _answer(self, process: ChildProcess) -> str:
         assert process.stdout is not None
         said, deadline = b"", time.monotonic() + ANSWER_S
         words = (_HELD.encode(), _TAKEN.encode())

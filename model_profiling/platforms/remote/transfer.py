@@ -3,7 +3,6 @@
 import contextlib
 import io
 import os
-import signal
 import subprocess
 import tarfile
 import tempfile
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from model_profiling.base import files
+from model_profiling.base.programs import ChildProcess, start
 from model_profiling.platforms.remote.device import PATIENCE
 
 # A file that does not move at all for this long is not going to.
@@ -38,7 +38,7 @@ class TransferResult:
 class _Watch:
     """Kills a process through which nothing moves any more."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: ChildProcess) -> None:
         self.stalled = False
         self._process = process
         self._deadline = time.monotonic() + STALLED_S
@@ -64,7 +64,7 @@ class _Watch:
 class _Into(io.RawIOBase):
     """A pipe whose every write is a sign of life."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]", watch: _Watch) -> None:
+    def __init__(self, process: ChildProcess, watch: _Watch) -> None:
         assert process.stdin is not None
         self._pipe, self._watch = process.stdin.fileno(), watch
 
@@ -82,9 +82,7 @@ class _Into(io.RawIOBase):
 def send(command: list[str], sources: Mapping[str, Path]) -> TransferResult:
     """Give a command these files, each under its name, as one archive."""
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
-        )
+        process = start(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
         watch = _Watch(process)
         try:
             with tarfile.open(fileobj=_Into(process, watch), mode="w|", format=tarfile.GNU_FORMAT) as archive:
@@ -104,9 +102,7 @@ def send(command: list[str], sources: Mapping[str, Path]) -> TransferResult:
 def receive(command: list[str], begins: bytes, size: int, local: Path) -> TransferResult:
     """Write to a file what a command says after the line `begins`, and not more than was announced."""
     with tempfile.TemporaryFile() as said, local.open("wb") as file:
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said, start_new_session=True
-        )
+        process = start(command, stdout=subprocess.PIPE, stderr=said)
         assert process.stdout is not None
         watch = _Watch(process)
         before, begun = b"\n", False
@@ -122,17 +118,17 @@ def receive(command: list[str], begins: bytes, size: int, local: Path) -> Transf
         return _ended(process, watch, said, begun)
 
 
-def _close(process: "subprocess.Popen[bytes]") -> None:
+def _close(process: ChildProcess) -> None:
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
 
 
-def _ended(process: "subprocess.Popen[bytes]", watch: _Watch, said: IO[bytes], begun: bool = True) -> TransferResult:
+def _ended(process: ChildProcess, watch: _Watch, said: IO[bytes], begun: bool = True) -> TransferResult:
     try:
         code = process.wait()
     except BaseException:
-        os.killpg(process.pid, signal.SIGKILL)
+        process.end_all()
         process.wait()
         raise
     finally:

@@ -17,10 +17,12 @@ from collections.abc import Callable
 from typing import IO, Any
 
 from model_profiling.base.code_path import python_command
+from model_profiling.base.directories import remedy
 from model_profiling.base.errors import RunError, SetupError
+from model_profiling.base.programs import ChildProcess, StartError, start
 from model_profiling.report.drawing import vega
 
-_REPORT_IT = "Check free memory and `ulimit -n`; else please report it with the run directory."
+_REPORT_IT = "Check free memory, `ulimit -n` and `ulimit -u`; else please report it with the run directory."
 
 
 class DrawingProcess:
@@ -106,22 +108,15 @@ def _scratch() -> IO[bytes]:
     try:
         return tempfile.TemporaryFile()
     except OSError as error:
-        raise _not_started(error) from None
+        raise SetupError(f"the process that draws cannot be started: {error.strerror}", remedy(error)) from None
 
 
-def _started(said: IO[bytes]) -> "subprocess.Popen[bytes]":
+def _started(said: IO[bytes]) -> ChildProcess:
     command = python_command("model_profiling.report.drawing.drawing_process")
     try:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
-    except (OSError, TypeError) as error:
-        raise _not_started(error) from None
-
-
-def _not_started(error: Exception) -> SetupError:
-    return SetupError(
-        f"the process that draws cannot be started: {error}",
-        "Python must be able to start itself (sys.executable), and to open files (`ulimit -n`).",
-    )
+        return start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said)
+    except StartError as error:
+        raise error.within("the process that draws") from None
 
 
 if __name__ == "__main__":

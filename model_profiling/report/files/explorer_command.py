@@ -2,13 +2,13 @@
 
 import importlib.util
 import shutil
-import subprocess
 from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.base.installation import install_command
+from model_profiling.base.programs import start
 from model_profiling.store.artifacts import EXPLORER_GRAPH, MODEL_EXPLORER, OVERLAY
 
 _PACKAGE, _EXECUTABLE = "model_explorer", "model-explorer"
@@ -47,9 +47,13 @@ def open_explorer(command: list[str]) -> None:
             f"Model Explorer cannot open a path with a comma in it: {command[1]}", "Move the run directory."
         )
     if importlib.util.find_spec(_PACKAGE) is not None:
-        start = python_command(_PACKAGE)
+        words = python_command(_PACKAGE)
     elif (found := shutil.which(_EXECUTABLE)) is not None:
-        start = [found]
+        words = [found]
     else:
         raise SetupError("Google's Model Explorer is not installed", f"Run `{install_command('explorer')}`.")
-    subprocess.run([*start, *command[1:]], check=False)
+    with start([*words, *command[1:]]) as process:
+        try:
+            process.wait()
+        finally:
+            process.end_all()
