@@ -142,7 +142,7 @@ _SAME = "which takes longer and gives the same program"
 RELIANCES = tuple(
     Reliance(
         name,
-        ", ".join(project for project in ("ExecuTorch", "torch") if f"{project.lower()}." in part.functions),
+        ", ".join(project for project in ("ExecuTorch", "torch") if f" {project.lower()}." in f" {part.functions}"),
         part.relies_on,
         PROVEN_BOTH,
         "the versions, and the source of each function that is replaced or relied on",
