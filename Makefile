@@ -24,7 +24,7 @@ PARALLEL = -n $(shell expr $(CORES) + 1) --dist loadfile --no-loadscope-reorder 
 # The files that have such tests: to collect all takes ten seconds.
 MARKED = $(shell grep -rl --include='test_*.py' 'mark\.$(1)' tests | sort)
 
-.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-measurements test-models lint format bench durations size fuzz schema vendor known-good docs test-docs gallery clean
+.PHONY: help setup setup-models setup-wide setup-all demo check test test-wide test-measurements test-models lint format bench durations size fuzz schema prove vendor known-good docs test-docs gallery clean
 
 help:
 	@echo "make demo    set up, export toy_cnn, profile it with acceleration on and off, report"
@@ -150,6 +150,11 @@ fuzz: $(VENV)/.setup-dev
 schema: $(VENV)/.setup-dev
 	$(BIN)/python -m model_profiling.schemas
 	$(BIN)/python -m tests.helpers.promised_fields
+	$(BIN)/python -m tests.helpers.upstream_table
+
+# Tries the faster lowering with the torch and ExecuTorch in $(VENV), and adds them to the table of proven releases.
+prove: $(VENV)/.setup-dev
+	$(BIN)/python -m tests.helpers.prove_upstream
 	$(BIN)/python -m tests.helpers.upstream_table
 
 # The site needs neither torch nor ExecuTorch.

@@ -75,6 +75,7 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"formatter_class": _Help, **settings})
+        self.color = False  # Python 3.14 paints help, and lines would be broken as if its codes had a width
         self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:

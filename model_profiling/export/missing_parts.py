@@ -19,9 +19,7 @@ from model_profiling.upstream.xnnpack_quantizer import PATTERNS
 
 def missing_parts(request: ExportRequest) -> list[str]:
     """Return one line for everything that an export relies on and that is not there, with what happened instead."""
-    reasons = [why_not(each) for each in _relied_on(request)]
-    stock = "" if faster_lowering.switched_off() else faster_lowering.stock_reason()
-    return [*([f"{stock}: {faster_lowering.STOCK_WAY}"] if stock else []), *filter(None, reasons)]
+    return [*filter(None, (faster_lowering.why_slower(), *map(why_not, _relied_on(request))))]
 
 
 def require_for_numerics(request: ExportRequest) -> None:

@@ -1,5 +1,7 @@
 """All that the kit relies on without a promise, in the order in which it is printed."""
 
+from typing import Any
+
 import msgspec
 
 from model_profiling.upstream import (
@@ -23,25 +25,11 @@ from model_profiling.upstream import (
 )
 from model_profiling.upstream.reliance import Reliance, State, check_reliance
 
-ALL: tuple[Reliance, ...] = (
-    *faster_lowering.RELIANCES,
-    *captured_graphs.RELIANCES,
-    *xnnpack_quantizer.RELIANCES,
-    *xnnpack_partitioner.RELIANCES,
-    *xnnpack_passes.RELIANCES,
-    *emission.RELIANCES,
-    *example_models.RELIANCES,
-    *program_schema.RELIANCES,
-    *xnnpack_schema.RELIANCES,
-    *etdump_schema.RELIANCES,
-    *etrecord_contents.RELIANCES,
-    *event_names.RELIANCES,
-    *libraries.RELIANCES,
-    *cpuinfo.RELIANCES,
-    *kernel_calls.RELIANCES,
-    *torch_stubs.RELIANCES,
-    *ray_worker.RELIANCES,
-)
+_LOWERING = (faster_lowering, captured_graphs, xnnpack_quantizer, xnnpack_partitioner, xnnpack_passes, emission)
+_FILES = (example_models, program_schema, xnnpack_schema, etdump_schema, etrecord_contents, event_names)
+_PROCESSES = (libraries, cpuinfo, kernel_calls, torch_stubs, ray_worker)
+_MODULES: tuple[Any, ...] = (*_LOWERING, *_FILES, *_PROCESSES)
+ALL: tuple[Reliance, ...] = tuple(each for module in _MODULES for each in module.RELIANCES)
 
 
 class RelianceState(msgspec.Struct, frozen=True):
@@ -59,9 +47,6 @@ class RelianceState(msgspec.Struct, frozen=True):
 
 def reliance_states() -> list[RelianceState]:
     """Check all of them."""
-    found = []
-    for each in ALL:
-        texts = (each.name, each.project, each.relies_on, each.proven, each.checked, each.instead)
-        seen = check_reliance(each)
-        found.append(RelianceState(*texts, seen.state, seen.reason))
-    return found
+    texts = [(each.name, each.project, each.relies_on, each.proven, each.checked, each.instead) for each in ALL]
+    checks = map(check_reliance, ALL)
+    return [RelianceState(*said, seen.state, seen.reason) for said, seen in zip(texts, checks, strict=True)]

@@ -11,140 +11,150 @@ import functools
 import importlib
 import operator
 import os
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from model_profiling.upstream.patching import Saving, replaced_here
-from model_profiling.upstream.reliance import (
-    PROVEN_BOTH,
-    PROVEN_EXECUTORCH,
-    PROVEN_TORCH,
-    Reliance,
-    changed_source,
-    check_reliance,
-    unproven_version,
-)
+from model_profiling.upstream.reliance import PROVEN_BOTH, Reliance, check_reliance, unproven
 
 # Set to anything but 0, it has models lowered as ExecuTorch does it by itself.
 STOCK_VARIABLE = "SME2_KIT_STOCK_LOWERING"
 FASTER = "faster"
 
-# Functions that are replaced or whose inner workings are relied on, and the hash of their source.
-_WORK = {
-    "torch.fx.graph_module:GraphModule.__new__": "9b3b555879e4",
-    "torch.fx.graph_module:GraphModule.graph": "635ada845462",
-    "torch.fx.graph_module:GraphModule.code": "520d5912f275",
-    "torch.fx.graph_module:GraphModule.recompile": "98adb1519c45",
-    "torch.fx.graph_module:GraphModule._recompile_submodules": "d8d048e4dfec",
-    "torch.fx.graph_module:GraphModule.__reduce__": "479fb053d556",
-    "torch.fx.graph_module:GraphModule.__reduce_package__": "4bec0f9856ba",
-    "torch.fx.graph_module:GraphModule.__str__": "d116372d3dbd",
-    "torch.fx.graph_module:_WrappedCall.__init__": "ca4a7107b65c",
-    "torch.fx.traceback:NodeSource.__init__": "99395e7f40a4",
-    "torch._ops:OperatorBase.py_impl": "8173bd205b78",
-    "torch._export.utils:_materialize_cpp_cia_ops": "51472f6b4e2c",
-    "torch._export.utils:_is_preservable_cia_op": "00d78e92c3d6",
-    "torch._export.utils:_collect_all_valid_cia_ops_for_namespace": "c26d5cd61983",
-    "torch.export.exported_program:ExportedProgram.run_decompositions": "c74cbc17d387",
-}
-_GRAPHS = {
-    "torch.fx.interpreter:Interpreter.call_function": "fb396d3a46b3",
-    "torch.export.exported_program:ExportedProgram._validate": "5b915d65c0d3",
-    "executorch.exir.pass_base:_ExportPassBase.call": "689e39bb23b9",
-    "executorch.exir.pass_base:_ExportPassBase.call_submodule": "d0245b732570",
-    "executorch.exir.verification.arg_validator:EdgeOpArgValidator.call_function": "07d8d26f52d6",
-    "executorch.backends.xnnpack._passes:XNNPACKPassManager.transform": "18e3bd06d0a9",
+
+class Part(NamedTuple):
+    """A saving and what it relies on; `functions` it replaces, or relies on how they work inside."""
+
+    made_by: str
+    relies_on: str
+    functions: str
+
+
+# By name; one that does not hold is left out alone.
+PARTS = {
+    "late-compilation": Part(
+        "late_compilation.compiled_when_used",
+        "GraphModule.recompile only sets what a call and `code` read",
+        "torch.fx.graph_module: GraphModule.__new__ GraphModule.graph GraphModule.code GraphModule.recompile "
+        "GraphModule._recompile_submodules GraphModule.__reduce__ GraphModule.__reduce_package__ GraphModule.__str__ "
+        "_WrappedCall.__init__",
+    ),
+    "shared-provenance": Part(
+        "repeated_work.shared_provenance", "NodeSource is never changed", "torch.fx.traceback: NodeSource.__init__"
+    ),
+    "operator-lists": Part(
+        "repeated_work.registered_quickly",
+        "OperatorBase.py_impl only fills a table, and composite operators are others only if their names are",
+        "torch._ops: OperatorBase.py_impl torch._export.utils: _materialize_cpp_cia_ops _is_preservable_cia_op "
+        "_collect_all_valid_cia_ops_for_namespace",
+    ),
+    "repeated-decompositions": Part(
+        "repeated_work.decomposed_where_it_matters",
+        "run_decompositions changes nothing that its table does not name",
+        "torch.export.exported_program: ExportedProgram.run_decompositions",
+    ),
+    "repeated-verifications": Part(
+        "unchanged_graphs.verified_once",
+        "ExportedProgram._validate gives the same for the same graph",
+        "torch.export.exported_program: ExportedProgram._validate",
+    ),
+    "unchanged-graphs": Part(
+        "unchanged_graphs.traced_once",
+        "ExportPass.call gives the same for the same graph",
+        "executorch.exir.pass_base: _ExportPassBase.call _ExportPassBase.call_submodule "
+        "executorch.backends.xnnpack._passes: XNNPACKPassManager.transform",
+    ),
+    "known-shapes": Part(
+        "unchanged_graphs.shaped_once",
+        "operators give the same shapes for the same inputs",
+        "torch.fx.interpreter: Interpreter.call_function "
+        "executorch.exir.verification.arg_validator: EdgeOpArgValidator.call_function",
+    ),
 }
 
 
 @contextlib.contextmanager
 def faster_lowering() -> Iterator[None]:
-    """Lower faster in this block, on this thread; in the stock way where `stock_reason` says why."""
-    with contextlib.nullcontext() if stock_reason() else replaced_here(*_savings()):
+    """Lower faster in this block, on this thread; without what `left_out` names."""
+    left = left_out()
+    with replaced_here(*(_saving(name) for name in PARTS if name not in left)):
         yield
 
 
 def lowering_way() -> str:
-    """Return how models are lowered: `faster`, or `stock: ` and the reason."""
-    reason = stock_reason()
-    return f"stock: {reason}" if reason else FASTER
+    """Return how models are lowered: `faster`, `faster without ` some savings or `stock`, and the reason."""
+    left = left_out()
+    way = "stock" if len(left) == len(PARTS) else f"{FASTER} without {', '.join(left)}"
+    return f"{way}: {next(iter(left.values()))}" if left else FASTER
 
 
-def stock_reason() -> str:
-    """Return why models are lowered in the stock way; '' if they are not."""
+def why_slower() -> str:
+    """Return one line that says why models are lowered without savings; '' if they have all, or it was asked for."""
+    left = {} if switched_off() else left_out()
+    how = "in the stock way" if len(left) == len(PARTS) else f"without {', '.join(left)}"
+    return f"{next(iter(left.values()))}: models are lowered {how}, {_SAME}" if left else ""
+
+
+def left_out() -> dict[str, str]:
+    """Return why savings are left out, by name."""
     if switched_off():
-        return f"{STOCK_VARIABLE} is set"
-    failing = (check_reliance(each) for each in RELIANCES)
-    return next((each.reason for each in failing if each.state == "fails"), "") or _replaced_since()
+        return dict.fromkeys(PARTS, f"{STOCK_VARIABLE} is set")
+    checks = {each.name: check_reliance(each) for each in RELIANCES}
+    reasons = {name: each.reason if each.state == "fails" else _replaced_since(name) for name, each in checks.items()}
+    return {name: reason for name, reason in reasons.items() if reason}
 
 
 def switched_off() -> bool:
     return os.environ.get(STOCK_VARIABLE, "0") not in ("", "0")
 
 
-def _savings() -> tuple[Saving, ...]:
-    from model_profiling.upstream import late_compilation, repeated_work, unchanged_graphs
-
-    return (
-        late_compilation.compiled_when_used,
-        repeated_work.shared_provenance,
-        repeated_work.registered_quickly,
-        repeated_work.decomposed_where_it_matters,
-        unchanged_graphs.verified_once,
-        unchanged_graphs.traced_once,
-        unchanged_graphs.shaped_once,
-    )
+def _saving(name: str) -> Saving:
+    module, _, function = PARTS[name].made_by.partition(".")
+    saving: Saving = getattr(importlib.import_module(f"{__package__}.{module}"), function)
+    return saving
 
 
-def _found(names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the functions of these names, as they are now; of a property, the one that sets or else reads it."""
-    found = {}
-    for name in names:
-        module, _, path = name.partition(":")
-        value = operator.attrgetter(path)(importlib.import_module(module))
-        found[name] = (value.fset or value.fget) if isinstance(value, property) else value
+def functions_of(saving: str) -> dict[str, Any]:
+    """Return the functions that a saving relies on, as they are now; of a property, what sets or else reads it."""
+    found, module = {}, ""
+    for word in PARTS[saving].functions.split():
+        if word.endswith(":"):
+            module = word[:-1]
+            continue
+        value = operator.attrgetter(word)(importlib.import_module(module))
+        found[f"{module}.{word}"] = (value.fset or value.fget) if isinstance(value, property) else value
     return found
 
 
-@functools.cache
-def _checked() -> dict[str, Any]:
-    """Return the functions that the checks looked at."""
-    return _found({**_WORK, **_GRAPHS})
+# Those that the checks looked at.
+_checked = functools.cache(functions_of)
 
 
-def _replaced_since() -> str:
+def _replaced_since(saving: str) -> str:
     """Return which function other code has replaced since it was checked; ours are passed by, inside of a block."""
-    now = _found(_checked())
-    other = [name for name, value in _checked().items() if now[name] is not value]
-    ours = [name for name in other if getattr(now[name], "__module__", "").startswith(__package__)]
-    return f"other code replaced {other[0].replace(':', '.')}" if len(other) > len(ours) else ""
+    now = functions_of(saving)
+    other = [name for name, value in _checked(saving).items() if now[name] is not value]
+    theirs = [name for name in other if not getattr(now[name], "__module__", "").startswith(__package__)]
+    return f"other code replaced {theirs[0]}" if theirs else ""
 
 
-def _check(names: Mapping[str, str]) -> str:
-    wrong = unproven_version({"torch": PROVEN_TORCH, "executorch": PROVEN_EXECUTORCH})
-    return wrong or changed_source({_checked()[name]: (digest,) for name, digest in names.items()})
+def _check(saving: str) -> str:
+    wrong = unproven(saving, _checked(saving).values())
+    if not wrong:
+        _saving(saving)  # which fails if a name that it imports has gone
+    return wrong
 
 
-_HOW = "the versions, and the source of each function that is replaced or relied on"
-STOCK_WAY = "models are lowered in the stock way, which takes longer and gives the same program"
-REPEATED_WORK = Reliance(
-    "faster-lowering",
-    "torch",
-    "GraphModule.recompile only sets what a call and `code` read, NodeSource is never changed, OperatorBase.py_impl "
-    "only fills a table, run_decompositions changes nothing that its table does not name",
-    PROVEN_BOTH,
-    _HOW,
-    lambda: _check(_WORK),
-    STOCK_WAY,
+_SAME = "which takes longer and gives the same program"
+RELIANCES = tuple(
+    Reliance(
+        name,
+        ", ".join(project for project in ("ExecuTorch", "torch") if f" {project.lower()}." in f" {part.functions}"),
+        part.relies_on,
+        PROVEN_BOTH,
+        "the versions, and the source of each function that is replaced or relied on",
+        functools.partial(_check, name),
+        f"models are lowered without it, {_SAME}",
+    )
+    for name, part in PARTS.items()
 )
-UNCHANGED_GRAPHS = Reliance(
-    "unchanged-graphs",
-    "ExecuTorch, torch",
-    "ExportPass.call and ExportedProgram._validate give the same for the same graph, and operators the same shapes for "
-    "the same inputs",
-    PROVEN_BOTH,
-    _HOW,
-    lambda: _check(_GRAPHS),
-    STOCK_WAY,
-)
-RELIANCES = (REPEATED_WORK, UNCHANGED_GRAPHS)

@@ -53,21 +53,21 @@ class Replacement:
 # Makes its replacements for a block, from what the attributes are by then.
 Saving = Callable[[Block], Iterator[Replacement]]
 # Those that are in place; only the thread that holds the lock looks at it.
-_in_place: set[tuple[Saving, ...]] = set()
+_in_place: set[Saving] = set()
 
 
 @contextlib.contextmanager
 def replaced_here(*savings: Saving) -> Iterator[None]:
-    """Run the block with the replacements for this thread; inside of a block with the same ones nothing changes."""
+    """Run the block with the replacements for this thread, but for those that a block around it has made."""
     with _one_at_a_time, contextlib.ExitStack() as undo:
-        if savings not in _in_place:
-            _in_place.add(savings)
-            undo.callback(_in_place.discard, savings)
-            block = Block()
-            for each in (replacement for saving in savings for replacement in saving(block)):
-                undo.callback(_put_back, each, vars(each.owner).get(each.name, _MISSING))
-                setattr(each.owner, each.name, each.value)
-            undo.callback(block.end)
+        new = [saving for saving in savings if saving not in _in_place]
+        _in_place.update(new)
+        undo.callback(_in_place.difference_update, new)
+        block = Block()
+        for each in (replacement for saving in new for replacement in saving(block)):
+            undo.callback(_put_back, each, vars(each.owner).get(each.name, _MISSING))
+            setattr(each.owner, each.name, each.value)
+        undo.callback(block.end)
         yield
 
 

@@ -2,18 +2,32 @@
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
+from model_profiling.base import files
 from model_profiling.base.errors import SetupError
 
 # For tests: names of reliances, separated by commas, or `all` but the essential ones, whose checks are to fail.
 FAILS_VARIABLE = "SME2_KIT_UPSTREAM_FAILS"
-# With which releases the kit was tested as a whole.
-PROVEN_EXECUTORCH = ("1.5.0", "1.5.1")
-PROVEN_TORCH = ("2.13.0",)
+
+
+class ProvenPair(msgspec.Struct, frozen=True):
+    """Releases that the kit was tested with as a whole, and which savings of faster lowering held, with hashes."""
+
+    torch: str
+    executorch: str
+    savings: dict[str, str]
+
+
+# `make prove` adds a pair.
+PROVEN_PATH = Path(__file__).with_name("proven.json")
+PROVEN_PAIRS = files.read_json(PROVEN_PATH, list[ProvenPair], "table of proven releases")
+PROVEN_EXECUTORCH = tuple(dict.fromkeys(each.executorch for each in PROVEN_PAIRS))
+PROVEN_TORCH = tuple(dict.fromkeys(each.torch for each in PROVEN_PAIRS))
 PROVEN = f"ExecuTorch {', '.join(PROVEN_EXECUTORCH)}"
 PROVEN_BOTH = f"{PROVEN}; torch {', '.join(PROVEN_TORCH)}"
 
@@ -93,29 +107,29 @@ def installed_version(package: str) -> str:
         raise NotCheckable(f"{package} is not installed") from None
 
 
-def unproven_version(proven: Mapping[str, tuple[str, ...]]) -> str:
-    """Return which installed package has another version than those it was proven with; '' if none has."""
-    for package, versions in proven.items():
-        found = installed_version(package)
-        if found not in versions:
-            return f"{package} {found} is not a version that this was proven with ({', '.join(versions)})"
-    return ""
-
-
-def source_digest(function: Any) -> str:
-    """Return a short hash of a function's source."""
+def source_digest(functions: Iterable[Any]) -> str:
+    """Return a short hash of functions' source."""
     import hashlib
     import inspect
 
-    return hashlib.sha256(inspect.getsource(function).encode()).hexdigest()[:12]
+    return hashlib.sha256("\n".join(map(inspect.getsource, functions)).encode()).hexdigest()[:12]
 
 
-def changed_source(functions: Mapping[Any, tuple[str, ...]]) -> str:
-    """Return which function is not the one that was proven, by the hash of its source; '' if all are."""
-    for function, digests in functions.items():
-        if source_digest(function) not in digests:
-            return f"{function.__module__}.{function.__qualname__} is not the code that this was proven with"
-    return ""
+def unproven(saving: str, functions: Iterable[Any]) -> str:
+    """Return why a saving of faster lowering is not proven with what is installed; '' if it is."""
+    found = {"torch": installed_version("torch"), "executorch": installed_version("executorch")}
+    for package, proven in (("torch", PROVEN_TORCH), ("executorch", PROVEN_EXECUTORCH)):
+        if found[package] not in proven:
+            return f"{package} {found[package]} is not a version that this was proven with ({', '.join(proven)})"
+    together = " and ".join(map(" ".join, found.items()))
+    pair = {f"torch {each.torch} and executorch {each.executorch}": each.savings for each in PROVEN_PAIRS}
+    if saving not in pair.get(together, {}):
+        return f"{saving} is not proven with {together}"
+    return (
+        ""
+        if source_digest(functions) == pair[together][saving]
+        else f"{saving} was proven with other code of {together}"
+    )
 
 
 def require(reliance: Reliance) -> None:

@@ -29,6 +29,12 @@ assert not heavy & set(sys.modules), heavy & set(sys.modules)
     assert done.returncode == 0, done.stderr
 
 
+def test_help_is_the_same_whatever_argparse_would_paint() -> None:
+    plain, painted = (kit("run", "--help", env={"FORCE_COLOR": value}) for value in ("", "1"))
+    assert plain.returncode == painted.returncode == 0 and plain.stdout.startswith("usage: sme2-kit run")
+    assert painted.stdout == plain.stdout and "\x1b" not in plain.stdout
+
+
 # What an analysis of a dump must not load: each costs a part of its time, and it needs none of them.
 NOT_FOR_A_DUMP = (
     "asyncio", "csv", "dataclasses", "difflib", "hashlib", "http", "jinja2", "json", "multiprocessing",
@@ -46,7 +52,8 @@ def test_analysing_a_dump_loads_only_what_that_takes(extra: list[str]) -> None:
     dump = ROOT / "tests" / "data" / "etdump" / "two_methods.etdump"
     code = f"""
 import sys
-import msgspec  # in Python 3.10 it loads some of these itself
+import argparse, ctypes, msgspec
+argparse.ArgumentParser()  # in Python 3.10 msgspec loads some of these, in 3.14 argparse and numpy's ctypes
 from model_profiling.cli.main import main
 before = set(sys.modules)
 assert main({["analyze", str(dump), *extra]!r}) == 0

@@ -1,5 +1,7 @@
 """What a newcomer meets first: commands in groups, and mistakes that are answered with what to do."""
 
+import contextlib
+import sys
 from pathlib import Path
 
 import msgspec
@@ -63,9 +65,11 @@ def test_a_mistake_says_what_to_do(
 
 
 def test_a_value_that_looks_like_a_flag_is_told_how_to_be_written(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
+    """From Python 3.14 on, argparse takes what begins as a number does, and the kit says what is wrong with it."""
+    with contextlib.suppress(SystemExit):
         main(["check", "net.py:Net", "--input", "-1,4"])
-    assert "--flag=-1" in capsys.readouterr().err
+    told = "--flag=-1" if sys.version_info < (3, 14) else "-1,4 has a size below 1"
+    assert told in capsys.readouterr().err
 
 
 FOLDERS = {

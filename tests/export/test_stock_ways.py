@@ -19,7 +19,7 @@ from model_profiling.export.missing_parts import require_for_numerics
 from model_profiling.models.loading import load_model
 from model_profiling.models.options import LoadOptions
 from model_profiling.upstream.all_reliances import ALL
-from model_profiling.upstream.faster_lowering import STOCK_VARIABLE
+from model_profiling.upstream.faster_lowering import PARTS, STOCK_VARIABLE
 from model_profiling.upstream.reliance import FAILS_VARIABLE
 from tests.conftest import ROOT, kit
 from tests.helpers.both_ways import assert_same_both_ways
@@ -115,7 +115,7 @@ def test_an_export_does_without_everything_and_says_so(
 ) -> None:
     monkeypatch.setenv(FAILS_VARIABLE, "all")
     record = export_module(Net().eval(), IMAGE, tmp_path, dtype=dtype, rewrites=rewrites).record
-    assert record.lowering.startswith("stock: faster-lowering is switched off")
+    assert record.lowering.startswith("stock: late-compilation is switched off")
     assert record.verification is not None and record.verification.verdict == "agrees"
     said = "\n".join(record.warnings)
     for words in (
@@ -134,7 +134,7 @@ def test_an_export_does_without_everything_and_says_so(
     [
         ("layout-lowering", "--rewrite layout rewrites the graph, and then it is lowered in the stock way"),
         pytest.param("partitioner-reasons", "why an operator was not delegated is unknown", marks=pytest.mark.wide),
-        pytest.param("unchanged-graphs", "models are lowered in the stock way", marks=pytest.mark.wide),
+        pytest.param("unchanged-graphs", "models are lowered without unchanged-graphs, which", marks=pytest.mark.wide),
         pytest.param("nested-inputs", "tuples, lists and dicts only", marks=pytest.mark.wide),
         pytest.param("etrecord-contents", "source lines are unknown", marks=pytest.mark.wide),
     ],
@@ -202,7 +202,7 @@ def test_an_export_of_the_other_way_is_not_taken_for_this_one(
     request = ExportRequest("net", tmp_path, backend="portable", verify=False, dtype="fp32")
     faster = export(request)
     assert faster.record.lowering == "faster" and cache.cached(request) is not None
-    monkeypatch.setenv(variable, "1" if variable == STOCK_VARIABLE else "faster-lowering")
+    monkeypatch.setenv(variable, "1" if variable == STOCK_VARIABLE else ",".join(PARTS))
     assert cache.cached(request) is None
     stock = export(request)
     assert stock.record.lowering.startswith("stock: ") and variable in stock.record.lowering

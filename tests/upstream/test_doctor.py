@@ -24,7 +24,7 @@ def test_it_holds_with_the_versions_it_was_proven_with(reliance: Reliance) -> No
             version = installed_version(package)
         except NotCheckable:
             continue
-        assert version in proven, f"{package} {version} is new: prove what doctor --upstream lists, and add it"
+        assert version in proven, f"{package} {version} is new: `make prove`"
     found = check_reliance(reliance)
     assert found.state != "fails", found.reason
 

@@ -20,8 +20,10 @@ from torch.fx.graph import PythonCode
 from torch.fx.traceback import NodeSource
 
 from model_profiling.upstream import faster_lowering as faster
-from model_profiling.upstream.faster_lowering import faster_lowering, lowering_way, stock_reason
+from model_profiling.upstream import reliance
+from model_profiling.upstream.faster_lowering import faster_lowering, functions_of, left_out, lowering_way, why_slower
 from model_profiling.upstream.patching import Block
+from model_profiling.upstream.reliance import FAILS_VARIABLE, ProvenPair, installed_version, source_digest
 from tests.upstream.test_late_compilation import on_a_thread
 
 
@@ -81,21 +83,37 @@ def lists_operators_again() -> bool:
     )
 
 
-STOCK: list[Callable[[], bool]] = [
-    *(copies_of_provenance, compiles_at_once, decomposes_again, computes_shapes_again, verifies_again),
-    lists_operators_again,
-]
+# Tells stock torch from that with a saving.
+STOCK: dict[str, Callable[[], bool]] = {
+    "shared-provenance": copies_of_provenance,
+    "late-compilation": compiles_at_once,
+    "repeated-decompositions": decomposes_again,
+    "known-shapes": computes_shapes_again,
+    "repeated-verifications": verifies_again,
+    "operator-lists": lists_operators_again,
+}
 
 
-@pytest.mark.parametrize("is_stock", STOCK)
-def test_another_thread_has_stock_torch(is_stock: Callable[[], bool]) -> None:
-    """Each of these tells stock torch from ours: on the thread that lowers it is false."""
-    assert lowering_way() == "faster" and is_stock()
+@pytest.mark.parametrize("saving", STOCK)
+def test_another_thread_has_stock_torch(saving: str) -> None:
+    is_stock, left = STOCK[saving], left_out()
+    assert is_stock()
     with faster_lowering():
         assert on_a_thread(is_stock)
-        assert not is_stock()
+        assert is_stock() == (saving in left)
         assert on_a_thread(is_stock)
     assert is_stock() and on_a_thread(is_stock)
+
+
+@pytest.mark.parametrize("saving", STOCK)
+def test_a_saving_that_does_not_hold_is_left_out_alone(saving: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    already = left_out()
+    monkeypatch.setenv(FAILS_VARIABLE, saving)
+    assert set(left_out()) == {*already, saving}
+    assert lowering_way().startswith("faster without ") and f"without {', '.join(left_out())}" in why_slower()
+    with faster_lowering():
+        assert {name for name, is_stock in STOCK.items() if is_stock()} == {*already, saving} & set(STOCK)
+    assert all(is_stock() for is_stock in STOCK.values())
 
 
 def test_a_pass_of_another_thread_traces_its_graph() -> None:
@@ -108,7 +126,7 @@ def test_a_pass_of_another_thread_traces_its_graph() -> None:
 
 def owners() -> dict[Any, dict[str, Any]]:
     block = Block()
-    replaced = [each.owner for saving in faster._savings() for each in saving(block)]
+    replaced = [each.owner for name in faster.PARTS for each in faster._saving(name)(block)]
     return {owner: dict(vars(owner)) for owner in replaced}
 
 
@@ -157,39 +175,78 @@ def test_operators_that_come_between_two_exports_are_known() -> None:
     ("variable", "value", "reason"),
     [
         (faster.STOCK_VARIABLE, "1", "SME2_KIT_STOCK_LOWERING is set"),
-        ("SME2_KIT_UPSTREAM_FAILS", "unchanged-graphs", "unchanged-graphs is switched off"),
+        (FAILS_VARIABLE, "all", "late-compilation is switched off"),
         (faster.STOCK_VARIABLE, "0", ""),
     ],
 )
 def test_it_can_be_switched_off(variable: str, value: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(variable, value)
-    assert stock_reason().startswith(reason) and bool(stock_reason()) == bool(reason)
+    assert lowering_way().startswith(f"stock: {reason}") == bool(reason)
+    assert bool(why_slower()) == (variable == FAILS_VARIABLE) or not reason
     with faster_lowering():
-        assert compiles_at_once() == bool(reason)
+        assert compiles_at_once() == (bool(reason) or "late-compilation" in left_out())
 
 
 def test_other_versions_and_other_code_are_not_touched(monkeypatch: pytest.MonkeyPatch) -> None:
-    from model_profiling.upstream import reliance
-
     def other(self: Any) -> Any:
         return stock(self)
 
-    stock = GraphModule.recompile
-    assert lowering_way() == "faster"
+    stock, before = GraphModule.recompile, lowering_way()
     with monkeypatch.context() as patch:
         patch.setattr(GraphModule, "recompile", other)
-        assert lowering_way() == "stock: other code replaced torch.fx.graph_module.GraphModule.recompile"
+        reason = "other code replaced torch.fx.graph_module.GraphModule.recompile"
+        assert left_out()["late-compilation"] == reason and lowering_way().startswith("faster without late-compilation")
         with faster_lowering():
-            assert GraphModule.recompile is other
+            assert GraphModule.recompile is other and not lists_operators_again()
     # A check is done once in a process.
     with monkeypatch.context() as patch:
         patch.setattr(reliance, "_checked", reliance._checked.__wrapped__)
         patch.setattr(reliance, "installed_version", lambda package: "9.9.9")
-        assert "torch 9.9.9 is not a version that this was proven with" in lowering_way()
+        assert lowering_way().startswith("stock: torch 9.9.9 is not a version that this was proven with")
         with faster_lowering():
             assert compiles_at_once()
-    with monkeypatch.context() as patch:
+    assert lowering_way() == before
+
+
+def of_installed(**fields: Any) -> ProvenPair:
+    """What would stand in the table of what is installed."""
+    savings = {name: source_digest(functions_of(name).values()) for name in faster.PARTS}
+    versions = {name: installed_version(name) for name in ("torch", "executorch")}
+    return ProvenPair(**{**versions, "savings": savings, **fields})
+
+
+def with_pairs(*pairs: ProvenPair) -> dict[str, str]:
+    """What is left out if these are the table."""
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reliance, "_checked", reliance._checked.__wrapped__)
-        patch.setattr(faster, "_WORK", {**faster._WORK, next(iter(faster._WORK)): "another hash"})
-        assert "GraphModule.__new__ is not the code that this was proven with" in lowering_way()
-    assert lowering_way() == "faster"
+        patch.setattr(reliance, "PROVEN_PAIRS", pairs)
+        patch.setattr(reliance, "PROVEN_TORCH", tuple(each.torch for each in pairs))
+        patch.setattr(reliance, "PROVEN_EXECUTORCH", tuple(each.executorch for each in pairs))
+        return left_out()
+
+
+def test_a_pair_of_releases_is_proven_together() -> None:
+    pair = of_installed()
+    assert not with_pairs(of_installed(torch="1.0"), pair)
+    # Each of the two is in the table, but not with the other.
+    others = of_installed(torch="1.0"), of_installed(executorch="1.0")
+    left = with_pairs(*others)
+    assert set(left) == set(faster.PARTS)
+    assert all(f"not proven with torch {pair.torch} and executorch {pair.executorch}" in said for said in left.values())
+    assert "is not a version" in with_pairs(others[0])["known-shapes"]
+
+
+@pytest.mark.parametrize("saving", faster.PARTS)
+def test_what_was_not_proven_of_a_pair_is_left_out_alone(saving: str) -> None:
+    proven = of_installed().savings
+    left = with_pairs(of_installed(savings={name: each for name, each in proven.items() if name != saving}))
+    assert list(left) == [saving] and f"{saving} is not proven with" in left[saving]
+    left = with_pairs(of_installed(savings={**proven, saving: "another hash"}))
+    assert list(left) == [saving] and f"{saving} was proven with other code" in left[saving]
+
+
+def test_a_hash_is_of_all_functions() -> None:
+    for saving in faster.PARTS:
+        functions = list(functions_of(saving).values())
+        hashes = {source_digest(functions[:count]) for count in range(len(functions) + 1)}
+        assert len(hashes) == len(functions) + 1
