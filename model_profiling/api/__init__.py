@@ -244,7 +244,7 @@ def export(
     from model_profiling.api import exporting
 
     in_memory = example_inputs, name, dynamic_shapes
-    request = _request("export", model, in_memory, out, options, loud=verbose, candidates=True)
+    request = _request("export", model, in_memory, out, options, loud=verbose)
     with notebook_progress(on_progress) as report:
         return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 

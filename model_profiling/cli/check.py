@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import stage_listener
     from model_profiling.export.command import typed
 
-    request = export_request(args, "check", Path(), candidates=False)
+    request = export_request(args, "check", Path())
     with progress(plain=request.loud) as report:
         announce = stage_listener(report, "check")
         announce("import torch and executorch")

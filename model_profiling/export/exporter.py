@@ -176,7 +176,6 @@ def described(
             *remark(prepared.cost, request.dtype, prepared.model.weights),
         ],
         dtype_cost=prepared.cost,
-        candidates=prepared.candidates,
         auto=prepared.auto,
         request=msgspec.structs.replace(
             request.record(prepared.model.origin), command=typable(request, prepared.model.origin)

@@ -17,8 +17,6 @@ class ExportRequest(ExportOptions):
     loud: bool = False
     target: str = ""
     options: LoadOptions = field(default_factory=LoadOptions)
-    # Lower also what rewrites would give, so that the advice of a run knows what they add and remove.
-    candidates: bool = False
 
     @property
     def paths(self) -> ExportPaths:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.movement.movement import place_of
-from model_profiling.analysis.movement.rewrite_matches import is_changed_by, matches_unknown, origin_of
+from model_profiling.analysis.movement.rewrite_matches import matches_unknown, origin_of
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import rewrites_for
@@ -94,10 +94,6 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
 
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
-    if rewrite := _gains_nothing(e.export, entry, origin):
-        return (
-            f"--rewrite {rewrite} is not predicted to gain here, because what it adds takes as long: use fewer of them."
-        )
     if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
         return question
     if entry.kind in _LOOKUPS:
@@ -110,12 +106,6 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
         moved = f"move the {base_name(origin)} to where it cancels another{_at(entry)}"
         return f"Keep one layout through the model, or {moved}."
     return _ELSEWHERE
-
-
-def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
-    """Return the rewrite that the program was lowered with and that no finding names: it adds what it removes."""
-    lowered = export.candidates if export is not None else {}
-    return next((name for name in rewrites_for(origin) if name in lowered and is_changed_by(export, entry, name)), "")
 
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:

@@ -75,7 +75,7 @@ def _settled(
     """Return the request with rewrites that have names in the place of `auto`, and what was chosen and left out."""
     if AUTO not in request.rewrites:
         return request, []
-    named = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO), candidates=False)
+    named = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO))
     choices = [*left_out]
     if holds(OPERATORS) and not left_out:
         with stages.stage("choose rewrites"):

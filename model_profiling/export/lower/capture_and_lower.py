@@ -9,13 +9,11 @@ import torch
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
 from model_profiling.export.lower import io_layout
-from model_profiling.export.lower.candidates import with_candidates
 from model_profiling.export.lower.lowering import LoweredProgram, capture, emit, lower, lowering_of
 from model_profiling.export.prepare.dtype_cost import dtype_cost
 from model_profiling.export.prepare.kept_layers import keep_in_fp32
 from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.export.stages import Stages
 
 
@@ -27,9 +25,6 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
     prepared = _with_remarks(prepared, lowered, request)
     with stages.stage("plan memory and emit"):
         program = emit(lowered)
-    if request.candidates:
-        with stages.stage("look what rewrites would give"):
-            prepared = with_candidates(prepared, request, program)
     if request.io_layout == "channels_last":
         with stages.stage("lower with channels-last inputs and outputs"):
             lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
@@ -47,9 +42,8 @@ def capture_prepared(
         if request.keep_fp32 and dtype_of(request.dtype).halves:
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
             prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
-        pending = tuple(name for name in REWRITES if name not in (prepared.rewrites or {}))
-        plain = copy_program(captured) if request.candidates and request.rewrites else captured
-        prepared = rewrite(captured, request, replace(prepared, captured=plain, pending=pending), list(pending))
+        pending = [name for name in REWRITES if name not in (prepared.rewrites or {})]
+        prepared = rewrite(captured, request, prepared, pending)
     return captured, prepared
 
 
