@@ -96,8 +96,8 @@ _ROWS = (
 REWRITES = {row.name: row for row in _ROWS}
 REWRITE_CHOICES = (AUTO, *sorted(REWRITES))
 REWRITE_HELP = (
-    f"change the graph, not its results; {AUTO}: all that find something and are not predicted to cost time; "
-    + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
+    f"change the graph, not its results; {AUTO}: those that leave fewer operators outside delegates, bytes moved or "
+    "delegate calls; " + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
 )
 
 

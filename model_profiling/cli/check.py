@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.base.units import counted
+from model_profiling.base.units import counted, shown_bytes
 from model_profiling.cli.export import (
     add_model,
     add_options,
@@ -91,7 +91,7 @@ def layout_lines(layout: "LayoutReasons") -> list[str]:
 def _line(group: "MoveGroup") -> str:
     where = f" (at {_places(group.lines)})" if group.lines else ""
     hint = f"; {group.hint}" if group.hint else ""
-    size = f"{_shown(group.bytes)}: " if group.bytes is not None else ""
+    size = f"{shown_bytes(group.bytes)}: " if group.bytes is not None else ""
     return f"    {group.count} x {size}{group.reason}{where}{hint}"
 
 
@@ -102,8 +102,4 @@ def _places(lines: list[str]) -> str:
 
 def _whole(groups: "list[MoveGroup]") -> str:
     known = [group.bytes for group in groups if group.bytes is not None]
-    return f", {_shown(sum(known))} written" if groups and len(known) == len(groups) else ""
-
-
-def _shown(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
+    return f", {shown_bytes(sum(known))} written" if groups and len(known) == len(groups) else ""
