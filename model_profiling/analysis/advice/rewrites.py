@@ -3,7 +3,7 @@
 What it would gain is not predicted: `tune` and `profile` measure it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.advice.portable import conversion, edges
@@ -16,30 +16,12 @@ from model_profiling.formats.graph_terms import base_name, unique
 
 
 def rewrites(e: Evidence) -> Iterator[Finding]:
-    """Yield findings about what rewrites would change, one that does more before those that do a part of it."""
+    """Yield findings about what rewrites would change."""
     if e.export is None or e.graph is None:
         return
     for name in sorted(name for name, places in (e.export.rewrites or {}).items() if places):
         if not was_applied(e.export, name) and (found := _finding(e, name)) is not None:
             yield found
-
-
-def together(e: Evidence, found: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the finding that stands for several: one command does all of them."""
-    several = [finding for finding in found if finding.rewrite]
-    if len(several) < 2 or e.export is None or e.export.auto:
-        return
-    names = sorted(finding.rewrite for finding in several)
-    rows = [row for finding in several for row in finding.instances]
-    asked = e.export.request.command.replace(" export ", " profile ", 1)
-    command = f"`{asked} --rewrite {AUTO}`" if asked else f"an export with --rewrite {AUTO}"
-    yield e.finding(
-        FindingKind.SEVERAL_REWRITES,
-        f"{', '.join(names[:-1])} and {names[-1]}: {len(names)} rewrites are about {e.share(rows):.0%} of the time",
-        rows,
-        f"All of it at once: {command}.",
-        rewrite=AUTO,
-    )
 
 
 def _finding(e: Evidence, name: str) -> Finding | None:
@@ -48,9 +30,11 @@ def _finding(e: Evidence, name: str) -> Finding | None:
         return None
     origins = _origins(e, name, rows)
     others = REWRITES[name].alternatives if name in REWRITES else {}
-    step = f"Try --rewrite {name}" + next((f", or {others[origin]}" for origin in origins if origin in others), "")
-    kind, title = _said(e, name, rows, origins)
-    return e.finding(kind, title, rows, f"{step}: `sme2-kit tune` measures what it brings.", rewrite=name)
+    other = next((f", or {others[origin]}" for origin in origins if origin in others), "")
+    kind, what = _said(e, name, rows, origins)
+    origin = origins[0] if len(origins) == 1 else ""
+    title = f"{e.at(rows, what, origin)}: {e.of_time(rows)}"
+    return e.finding(kind, title, rows, f"Export with --rewrite {name} (or {AUTO}){other}.", rewrite=name)
 
 
 def _matching(e: Evidence, name: str) -> list[int]:
@@ -79,26 +63,19 @@ def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
 
 
 def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[FindingKind, str]:
-    """Return which kind of finding it is, and its title."""
+    """Return which kind of finding it is, and what is to be said of it."""
     entries = [e.breakdown.instances[row] for row in rows]
-    takes = f"{'takes' if len(rows) == 1 else 'take'} {e.share(rows):.0%} of the time"
     if name == LAYOUT:
-        moved = sum(entry.kind in LAYOUT_KINDS for entry in entries) or len(entries)
-        what = f"{counted(moved, 'layout change')} {'is' if moved == 1 else 'are'} not needed"
-        if others := len(entries) - moved:
-            changed = f"they and {counted(others, 'operator')} that would change with them"
-            return FindingKind.NEEDLESS_LAYOUT, f"{what}; {changed} take {e.share(rows):.0%} of the time"
-        return FindingKind.NEEDLESS_LAYOUT, f"{what} and {takes}"
+        moved = counted(len(rows), "layout change")
+        return FindingKind.NEEDLESS_LAYOUT, f"{moved} {'is' if len(rows) == 1 else 'are'} not needed"
     what = " and ".join(origins) or name
     beside = sum(entry.where == "delegated" and entry.kind == "transpose" for entry in entries)
-    around = f" and {counted(beside, 'layout change')} around them" if beside else ""
-    converted = [entry for row, entry in zip(rows, entries, strict=True) if conversion(e, row)]
+    around = [counted(beside, "transpose")] if beside else []
+    converted = sum(bool(conversion(e, row)) for row in rows)
     if converted:
         dtypes = " and ".join(sorted({dtype for row in rows for dtype in conversion(e, row)}))
-        return (
-            FindingKind.CONVERSIONS,
-            f"{what} computed through {dtypes}: {counted(len(converted), 'conversion')}{around} {takes}",
-        )
-    portable = [entry.operator for entry in entries if entry.where == "portable"]
-    whole = f"{counted(len(portable), 'operator')} outside the delegate{around}"
-    return FindingKind.PORTABLE_OPERATOR, f"{what}: {whole} {takes}"
+        parts = " and ".join([counted(converted, "conversion"), *around])
+        return FindingKind.CONVERSIONS, f"{what} computed through {dtypes}, with {parts}"
+    portable = sum(entry.where == "portable" for entry in entries)
+    parts = " and ".join(([counted(portable, "operator")] if portable > 1 else []) + around)
+    return FindingKind.PORTABLE_OPERATOR, f"{what} runs outside the delegate{f', with {parts}' if parts else ''}"

@@ -19,12 +19,12 @@ from model_profiling.report.terminal.text_table import table
 from model_profiling.report.words import (
     agreement_sentence,
     counted_name,
-    gain_text,
     growth_sentence,
     kernels_sentence,
     located_name,
     merge_sentences,
     unique_labels,
+    with_cost,
 )
 
 if TYPE_CHECKING:
@@ -274,7 +274,7 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {wrapped(f'{finding.title} ({gain_text(finding)})', 5)}")
+        lines.append(f"  {number}. {wrapped(with_cost(finding.title, finding.measured), 5)}")
         lines.append(f"     {style.dim(wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 
