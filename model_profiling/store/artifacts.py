@@ -41,6 +41,8 @@ NUMERICS = "_numerics.json"
 RUN_NUMERICS = "numerics.json"
 # The same model in other runtimes, in the directory of a run.
 RUNTIMES = "runtimes.json"
+# The same model with `--rewrite auto`, measured beside the program of a run, in its directory.
+AUTO_COMPARISON = "auto_comparison.json"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"
 # Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.

@@ -14,7 +14,16 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store import transaction
-from model_profiling.store.artifacts import DERIVED, EARLIER, FAILED, PARTIAL, PROGRAMS, ROOFS, RUNTIMES
+from model_profiling.store.artifacts import (
+    AUTO_COMPARISON,
+    DERIVED,
+    EARLIER,
+    FAILED,
+    PARTIAL,
+    PROGRAMS,
+    ROOFS,
+    RUNTIMES,
+)
 from model_profiling.store.derived import read_index, write_manifest
 from model_profiling.store.run_directory import Manifest, RunDirectory
 
@@ -66,7 +75,7 @@ def _carry_out(root: Path, place: Path, publication: Publication) -> None:
     if publication.archive:
         _archive(root, publication.archive)
         # They stay with the run that was held against them.
-        for name in (ROOFS, RUNTIMES):
+        for name in (ROOFS, RUNTIMES, AUTO_COMPARISON):
             (root / name).unlink(missing_ok=True)
     for name in publication.experiments:
         ready, home = place / READY / name, files.inside(root, root / name)

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from model_profiling.analysis.sme2.kernel_table import KernelLookup, known_table
-from model_profiling.base.rewrites import AUTO, REWRITES
+from model_profiling.base.rewrites import AUTO, NO_REWRITE, REWRITES
 from model_profiling.export.check.verification import execute_program
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.lower.auto_rewrites import program_counts, taken_from_sme2
@@ -241,4 +241,4 @@ def test_every_rewrite_can_be_chosen() -> None:
     from model_profiling.export.options import OPTIONS
 
     (row,) = [row for row in OPTIONS if row.name == "rewrites"]
-    assert set(row.choices) == {*REWRITES, AUTO}
+    assert set(row.choices) == {*REWRITES, AUTO, NO_REWRITE}

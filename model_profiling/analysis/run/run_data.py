@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Numerics, read_numerics, side
+from model_profiling.analysis.compare.auto_comparison import AutoComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, read_runtimes
 from model_profiling.analysis.graph.sources import read_sources
@@ -179,6 +180,16 @@ class RunData:
         with contextlib.suppress(InputError):
             found = read_runtimes(path)
             return found if found.pte_sha256 == self.manifest.model.sha256 else None
+        return None
+
+    @functools.cached_property
+    def auto(self) -> AutoComparison | None:
+        """This .pte and the same model with `--rewrite auto`, as `profile` measured them; None if it did not."""
+        path = self.path / artifacts.AUTO_COMPARISON
+        with contextlib.suppress(InputError):
+            if not self.path.is_file() and files.is_file(path):
+                found = files.read_json(path, AutoComparison, "comparison with --rewrite auto")
+                return found if found.pte_sha256 == self.manifest.model.sha256 else None
         return None
 
     @property

@@ -12,6 +12,7 @@ from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import AdviceBlock, KeyFigure
+from model_profiling.report.content import auto
 from model_profiling.report.content.reproduce import rerun_command
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.content.source_lines import source
@@ -203,6 +204,7 @@ def shifts(run: RunView) -> list[str]:
         found.append(f"{after} against {before}: {value} ({note}).")
     if len(others) > _MOST_SHIFTS:
         found.append(f"The section Latency has {len(others) - _MOST_SHIFTS} more comparisons.")
+    found = [auto.sentence(run.auto), *found] if run.auto is not None else found
     # Where nothing is to be done, that is said there.
     return found + [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
 
