@@ -11,7 +11,6 @@ ended. Run it on a quiet machine.
 import argparse
 import platform
 import shutil
-import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import msgspec
 import sme2_kit
 from benchmarks.advice_networks import NETWORKS
 from benchmarks.validate_forecast import replace_part
-from model_profiling.analysis.advice.finding import LEAST_GAIN, Finding, export_options
+from model_profiling.analysis.advice.finding import Finding, export_options
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.base.printing import tell
@@ -32,15 +31,13 @@ PART = "record"
 
 
 class Followed(msgspec.Struct, frozen=True):
-    """One piece of advice and what following it gave: `gain` as predicted (None: without a number), `ratio` as measured
-    with its interval. `failed` says why there is none."""
+    """One piece of advice and what following it gave: `ratio` with its interval. `failed` says why there is none."""
 
     network: str
     dtype: str
     rule: str
     option: str
     title: str
-    gain: float | None
     before_ms: float = 0.0
     ratio: float = 0.0
     low: float = 0.0
@@ -51,16 +48,6 @@ class Followed(msgspec.Struct, frozen=True):
     @property
     def kind(self) -> str:
         return f"{self.rule}: {self.option}"
-
-    @property
-    def error(self) -> float:
-        """How far the predicted gain is off, in points."""
-        return abs((self.gain or 1.0) - self.ratio) * 100
-
-    @property
-    def right(self) -> bool:
-        """Whether the sign of a predicted gain is the measured one: it became faster."""
-        return not self.failed and self.ratio > 1
 
 
 class AdviceRecord(msgspec.Struct, frozen=True):
@@ -103,7 +90,7 @@ def _follow(
     budget_s: float,
 ) -> Followed:
     """Export with the flags that the finding names, and measure that beside what it is about."""
-    known = (name, dtype, finding.rule.value, option, finding.title, finding.gain)
+    known = (name, dtype, finding.rule.value, option, finding.title)
     try:
         out = home / option.replace(" ", "_")
         other = sme2_kit.export(target, **{"dtype": dtype, **asked}, out=out)  # type: ignore[arg-type]
@@ -117,9 +104,8 @@ def _follow(
 def _said(one: Followed) -> str:
     if one.failed:
         return f"{one.option}: {one.failed}"
-    predicted = "no number" if one.gain is None else f"{one.gain:.2f}x"
     high = one.high if one.high is not None else one.ratio
-    return f"{one.option}: predicted {predicted}, measured {one.ratio:.2f}x ({one.low:.2f} to {high:.2f})"
+    return f"{one.option}: {one.ratio:.2f}x ({one.low:.2f} to {high:.2f})"
 
 
 def by_kind(results: Iterable[Followed]) -> dict[str, list[Followed]]:
@@ -131,47 +117,29 @@ def by_kind(results: Iterable[Followed]) -> dict[str, list[Followed]]:
 
 def page(record: AdviceRecord) -> str:
     """Return the tables: how each kind did, then every piece."""
-    numbered = [one for one in record.followed if one.gain is not None]
-    networks = len({one.network for one in record.followed})
-    right = sum(one.right for one in numbered)
+    networks, failed = len({one.network for one in record.followed}), sum(bool(one.failed) for one in record.followed)
     lines = [
         f"{len(record.followed)} pieces of advice on {networks} networks, measured on {record.cpu}, one thread, "
-        "in turns.",
-    ]
-    if numbered:
-        error = statistics.median(one.error for one in numbered)
-        lines += [
-            "",
-            f"With a number: {len(numbered)}. Right sign: {right} of {len(numbered)} ({right / len(numbered):.0%}). "
-            f"Median error of the gain: {error:.1f} points. Programs that do not run: "
-            f"{sum(bool(one.failed) for one in record.followed)} of {len(record.followed)}.",
-        ]
-    lines += [
+        f"in turns. Programs that do not run: {failed}.",
         "",
-        "| kind | followed | with a number | right sign | median error (points) | worst | measured, all |",
-        "|---|---:|---:|---:|---:|---:|---:|",
+        "| kind | followed | faster | measured, all |",
+        "|---|---:|---:|---:|",
     ]
     for kind, members in by_kind(record.followed).items():
-        with_number = [one for one in members if one.gain is not None and not one.failed]
-        errors = [one.error for one in with_number]
         ratios = [one.ratio for one in members if not one.failed]
         cells = [
             kind,
             str(len(members)),
-            str(len(with_number)),
-            f"{sum(one.right for one in with_number)}" if with_number else "",
-            f"{statistics.median(errors):.1f}" if errors else "",
-            f"{max(errors):.1f}" if errors else "",
+            str(sum(ratio > 1 for ratio in ratios)),
             f"{min(ratios):.2f}x to {max(ratios):.2f}x" if ratios else "does not run",
         ]
         lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| network | advice | predicted | measured (95 % interval) |", "|---|---|---:|---:|"]
+    lines += ["", "| network | advice | measured (95 % interval) |", "|---|---|---:|"]
     for one in sorted(record.followed, key=lambda one: (one.network, one.dtype, one.option)):
-        predicted = "" if one.gain is None else f"{one.gain:.2f}x"
         high = f"{one.high:.2f}" if one.high is not None else "?"
         busy = ", busy machine" if one.contended else ""
         measured = one.failed or f"{one.ratio:.2f}x ({one.low:.2f} to {high}{busy})"
-        lines.append(f"| {one.network}, {one.dtype} | {one.option} | {predicted} | {measured} |")
+        lines.append(f"| {one.network}, {one.dtype} | {one.option} | {measured} |")
     return "\n".join(lines)
 
 
@@ -189,8 +157,7 @@ def main() -> None:
             if not args.render or (args.work / f"{name}-{dtype}.json").is_file():
                 results += followed(name, dtype, args.work, args.budget)
     cpu = str(describe_host().get("cpu") or platform.machine())
-    # What was measured before the least gain was raised is no longer advised.
-    record = AdviceRecord(cpu, [one for one in results if one.gain is None or one.gain >= LEAST_GAIN])
+    record = AdviceRecord(cpu, results)
     if args.networks:
         tell(page(record) + "\n")
         return

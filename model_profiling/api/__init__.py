@@ -141,6 +141,8 @@ def profile(
     `settings` and `checkpoint` are for a model by its name or from a file; a shape may be text as of `--input`, such as
     "int64:1,128:0..30522". All other options of the export are as of `export`; `threads`, `inputs` (files), `label`,
     `labels`, `executorch` and `force` as of `run`. The installed ExecuTorch exports the model, whichever runs it.
+    Unless `rewrites` are named, the model is also exported with those of `auto` and measured in turns with the program
+    as it is: `run.auto`, None with `rewrites=["none"]`. A budget is for both.
     `runtimes` are others to measure beside it, as of `compare_runtimes`: `run.runtimes`, and a part of the report.
     """
     from model_profiling.api.measuring import check_versions, open_platform
@@ -177,6 +179,13 @@ def profile(
             )
         if runtimes:
             program_source(program if isinstance(program, Path) else program.paths.pte)
+        beside = not options.get("rewrites") and len(split_choices(executorch)) < 2
+        if beside and not isinstance(program, Path):
+            from model_profiling.api import exporting
+            from model_profiling.api.auto_beside import measure_auto, shared_counts
+
+            own, pair = shared_counts(counts)
+            budget_s = own.budget_s
         measured = run(
             program,
             inputs=inputs,
@@ -195,8 +204,15 @@ def profile(
             lock=lock,
             on_progress=report,
         )
+        first = threads if isinstance(threads, int) else next(iter(threads), 1)
+        if beside and not isinstance(program, Path):
+            asked = _request("profile", model, (example_inputs, "", None), home / "artifacts", options)
+            again = asked, exporting.maker(asked, model, example_inputs, report, force)
+            with open_platform(platform, lambda _: None, lock=lock) as opened:
+                measure_auto(measured, program, again, (pair, first, opened, report), force)
+            measured.save()
         if runtimes:
-            first, load = threads if isinstance(threads, int) else next(iter(threads), 1), None
+            load = None
             if not isinstance(model, (str, Path)):
                 from model_profiling.export.in_memory import loader
 
@@ -244,7 +260,7 @@ def export(
     from model_profiling.api import exporting
 
     in_memory = example_inputs, name, dynamic_shapes
-    request = _request("export", model, in_memory, out, options, loud=verbose, candidates=True)
+    request = _request("export", model, in_memory, out, options, loud=verbose)
     with notebook_progress(on_progress) as report:
         return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
 

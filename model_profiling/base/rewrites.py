@@ -12,6 +12,8 @@ from typing import NamedTuple
 LAYOUT = "layout"
 # No rewrite of its own: the export chooses among all of them (export/lower/auto_rewrites.py).
 AUTO = "auto"
+# None, and `profile` does not measure what AUTO would bring.
+NO_REWRITE = "none"
 
 
 class Rewrite(NamedTuple):
@@ -94,10 +96,10 @@ _ROWS = (
     Rewrite(LAYOUT, "removes redundant permutes, views and transposes", includes=("attention",)),
 )
 REWRITES = {row.name: row for row in _ROWS}
-REWRITE_CHOICES = (AUTO, *sorted(REWRITES))
+REWRITE_CHOICES = (AUTO, NO_REWRITE, *sorted(REWRITES))
 REWRITE_HELP = (
-    f"change the graph, not its results; {AUTO}: all that find something and are not predicted to cost time; "
-    + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
+    f"change the graph, not its results; {AUTO}: those that leave fewer operators outside delegates, bytes moved or "
+    f"delegate calls; {NO_REWRITE}: as it is; " + "; ".join(REWRITES[name].summary for name in sorted(REWRITES))
 )
 
 

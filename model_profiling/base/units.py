@@ -32,6 +32,11 @@ def shown_mib(value: float) -> str:
     return f"{value / 2**20:.2f} MiB" if value else "0 MiB"
 
 
+def shown_bytes(size: int) -> str:
+    """Return megabytes, or kilobytes where megabytes would leave one digit or none: bytes that are moved."""
+    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """Return `number` with the noun that goes with it; `many` where an s is not enough."""
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say_json, tell
-from model_profiling.base.units import counted
+from model_profiling.base.units import counted, shown_bytes
 from model_profiling.cli.export import add_model, add_options, delegation_lines, export_request, relative_source
 from model_profiling.cli.next_step import ending
 from model_profiling.cli.progress import progress
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from model_profiling.api.exporting import stage_listener
     from model_profiling.export.command import typed
 
-    request = export_request(args, "check", Path(), candidates=False)
+    request = export_request(args, "check", Path())
     with progress(plain=request.loud) as report:
         announce = stage_listener(report, "check")
         announce("import torch and executorch")
@@ -85,7 +85,7 @@ def layout_lines(layout: "LayoutReasons") -> list[str]:
 def _line(group: "MoveGroup") -> str:
     where = f" (at {_places(group.lines)})" if group.lines else ""
     hint = f"; {group.hint}" if group.hint else ""
-    size = f"{_shown(group.bytes)}: " if group.bytes is not None else ""
+    size = f"{shown_bytes(group.bytes)}: " if group.bytes is not None else ""
     return f"    {group.count} x {size}{group.reason}{where}{hint}"
 
 
@@ -96,8 +96,4 @@ def _places(lines: list[str]) -> str:
 
 def _whole(groups: "list[MoveGroup]") -> str:
     known = [group.bytes for group in groups if group.bytes is not None]
-    return f", {_shown(sum(known))} written" if groups and len(known) == len(groups) else ""
-
-
-def _shown(size: int) -> str:
-    return f"{size / 1e6:,.1f} MB" if size >= 100_000 else f"{size / 1e3:,.1f} kB"
+    return f", {shown_bytes(sum(known))} written" if groups and len(known) == len(groups) else ""

@@ -124,9 +124,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--verbose", action="store_true", help="show what torch and ExecuTorch print and log")
 
 
-def export_request(
-    args: argparse.Namespace, verb: Verb = "export", outdir: Path | None = None, candidates: bool = True
-) -> ExportRequest:
+def export_request(args: argparse.Namespace, verb: Verb = "export", outdir: Path | None = None) -> ExportRequest:
     """Return what the words on the command line ask for."""
     from model_profiling.export.request import ExportRequest
 
@@ -137,7 +135,6 @@ def export_request(
         loud=args.verbose or getattr(args, "debug", False),
         target=target,
         options=load_options(args),
-        candidates=candidates,
         **settled(verb, options_given(args)),
     )
 

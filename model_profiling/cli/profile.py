@@ -1,6 +1,7 @@
 """`sme2-kit profile MODEL`: from a model to its report in one command: export, run on and off, analyse, report."""
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from model_profiling.api import Run
     from model_profiling.api.measuring import RunRequest
     from model_profiling.base.on_progress import OnProgress
-    from model_profiling.export.request import ExportResult
+    from model_profiling.export.request import ExportRequest, ExportResult
     from model_profiling.tune.tune_result import TuneResult
 
 HELP = "export a model, run it with acceleration on and off, and write a report: all in one command"
@@ -52,6 +53,8 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from model_profiling.api.auto_beside import measure_auto, shared_counts
+    from model_profiling.api.exporting import from_target
     from model_profiling.api.measuring import measure
 
     if args.demo:
@@ -71,7 +74,14 @@ def run(args: argparse.Namespace) -> int:
             from model_profiling.api.runtime_comparing import program_source
 
             program_source(pte)  # one that other runtimes cannot take is refused before it is measured
-        measured = measure(_asked(args, pte, platform.folder), platform, report, note)
+        asked = _asked(args, pte, platform.folder)
+        beside = exported is not None and not hasattr(args, "rewrites") and len(asked.executorch) < 2
+        own, pair = shared_counts(asked.counts)
+        measured = measure(replace(asked, counts=own) if beside else asked, platform, report, note)
+        if beside and exported is not None:
+            threads = args.threads[0] if isinstance(args.threads, list) else args.threads or 1
+            again = _request(args), from_target(report, args.force)
+            measure_auto(measured.run, exported, again, (pair, threads, platform, report), args.force)
         if said := runtime_flags.beside(args, measured.run, platform, report):
             note(said)
         tuned = None
@@ -136,8 +146,11 @@ def _checked(args: argparse.Namespace) -> str:
 def _export(args: argparse.Namespace, report: "OnProgress") -> "ExportResult":
     from model_profiling.api.exporting import from_target
 
-    request = export_command.export_request(args, "profile", args.out / "artifacts" if args.out else None)
-    return from_target(report, args.force, export_command.say_cached)(request, "export")
+    return from_target(report, args.force, export_command.say_cached)(_request(args), "export")
+
+
+def _request(args: argparse.Namespace) -> "ExportRequest":
+    return export_command.export_request(args, "profile", args.out / "artifacts" if args.out else None)
 
 
 def _asked(args: argparse.Namespace, pte: Path, platform: str) -> "RunRequest":
@@ -175,6 +188,7 @@ def _show(
             "summary": run.full_summary,
             "next": ["sme2-kit", *map(str, following)],
             **({"tune": tuned} if tuned is not None else {}),
+            **({"auto": run.auto} if run.auto is not None else {}),
             **({"runtimes": run.runtimes} if run.runtimes is not None else {}),
         }
         say_json(data)

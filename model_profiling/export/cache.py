@@ -149,7 +149,6 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "settings": request.options.settings,
         "inputs": " ".join(map(str, request.options.inputs)),
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
-        "candidates": request.candidates,
         # The versions and the kit's own code decide the rest of how it is lowered, and what it goes without.
         "stock lowering": switched_off(),
         "switched off": os.environ.get(FAILS_VARIABLE, ""),

@@ -28,8 +28,7 @@ from model_profiling.export.check.verification import (
 )
 from model_profiling.export.command import typable
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lower.auto_rewrites import quantized_and_settled
-from model_profiling.export.lower.capture_and_lower import lower_prepared
+from model_profiling.export.lower.auto_rewrites import lower_settled
 from model_profiling.export.lower.delegation import LoweredNode, shorten_source
 from model_profiling.export.lower.lowering import LoweredProgram
 from model_profiling.export.lower.needless_transposes import needless_lines
@@ -104,8 +103,7 @@ def _export(
             # First: to prepare a model may convert its weights.
             sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
-        request, prepared = quantized_and_settled(prepared, request, stages, left_out)
-        lowered, program, prepared = lower_prepared(prepared, request, stages)
+        request, lowered, program, prepared = lower_settled(prepared, request, stages, left_out)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
             with stages.stage("serialize", writes=True):
@@ -176,7 +174,6 @@ def described(
             *remark(prepared.cost, request.dtype, prepared.model.weights),
         ],
         dtype_cost=prepared.cost,
-        candidates=prepared.candidates,
         auto=prepared.auto,
         request=msgspec.structs.replace(
             request.record(prepared.model.origin), command=typable(request, prepared.model.origin)

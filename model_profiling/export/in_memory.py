@@ -31,7 +31,6 @@ def export_module(
     name: str = "",
     dynamic_shapes: Any = None,
     loud: bool = False,
-    candidates: bool = False,
     announce: Announce = lambda stage: None,
     **options: Any,
 ) -> ExportResult:
@@ -41,9 +40,7 @@ def export_module(
     `name` is the model's name in files; default: after its class. `options` are those of export/options.py.
     """
     module = _checked(module)
-    request = ExportRequest(
-        name or snake_case(type(module).__name__), Path(outdir), loud=loud, candidates=candidates, **options
-    )
+    request = ExportRequest(name or snake_case(type(module).__name__), Path(outdir), loud=loud, **options)
     return export_as_asked(request, module, example_inputs, dynamic_shapes, announce)
 
 

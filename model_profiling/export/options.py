@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from model_profiling.base import dtypes
 from model_profiling.base.dtypes import CALIBRATED, DEFAULT_DTYPE, dtype_of, linear_only_words, why_refused
 from model_profiling.base.errors import InputError
-from model_profiling.base.rewrites import REWRITE_CHOICES, REWRITE_HELP
+from model_profiling.base.rewrites import NO_REWRITE, REWRITE_CHOICES, REWRITE_HELP
 
 Verb = Literal["export", "profile", "numerics", "tune", "check"]
 _EXPORTING: tuple[Verb, ...] = ("export", "profile", "numerics")
@@ -255,7 +255,8 @@ def options_of(verb: Verb) -> list[Option]:
 def settled(verb: Verb, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all options of a verb: those that were given, else its defaults. None stands for the default."""
     defaults = {row.name: row.default for row in options_of(verb)}
-    return defaults | {name: value for name, value in given.items() if value is not None}
+    found = defaults | {name: value for name, value in given.items() if value is not None}
+    return found | {"rewrites": tuple(name for name in found["rewrites"] if name != NO_REWRITE)}
 
 
 def expanded(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> inspect.Signature:

@@ -17,12 +17,12 @@ class ExportRequest(ExportOptions):
     loud: bool = False
     target: str = ""
     options: LoadOptions = field(default_factory=LoadOptions)
-    # Lower also what rewrites would give, so that the advice of a run knows what they add and remove.
-    candidates: bool = False
+    # Ends the names of its files, where another export of the model lies beside it.
+    suffix: str = ""
 
     @property
     def paths(self) -> ExportPaths:
-        return ExportPaths.for_export(self.outdir, self.model, self.backend, self.dtype)
+        return ExportPaths.for_export(self.outdir, self.model, self.backend, f"{self.dtype}{self.suffix}")
 
     def record(self, origin: Literal["registry", "file", "memory"]) -> RequestRecord:
         """Return what the export record does not say otherwise, so that the same can be asked again."""

@@ -61,7 +61,7 @@ class Bullets(msgspec.Struct, frozen=True):
 
 
 class AdviceBlock(msgspec.Struct, frozen=True):
-    """One finding: what, what it would gain (or costs), its evidence, what to do, and the line to begin with."""
+    """One finding: what, its evidence, what to do; what it costs and where it is, if the title does not say that."""
 
     title: str
     worth: str

@@ -14,7 +14,7 @@ from model_profiling.report.content.headline import cpu, title
 from model_profiling.report.drawing.drawing_pool import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, Theme
 from model_profiling.report.files import report_files
-from model_profiling.report.words import comparison_sentence, gain_text
+from model_profiling.report.words import comparison_sentence, with_cost
 from model_profiling.store.derived import embed_stamp
 
 OUTPUT = Path("combined_report.md")
@@ -189,18 +189,15 @@ def _categories_with_time(runs: Sequence[RunView]) -> list[str]:
 
 
 def _movers(runs: Sequence[RunView]) -> Section | None:
-    """Return what to do next, run by run: the finding that would gain most."""
+    """Return what to do next, run by run: the first finding."""
     rows: list[tuple[Cell, ...]] = []
     for name, run in zip(names(runs), runs, strict=True):
         for experiment in run.of_interest if run.measured else []:
             for finding in run.summary.experiments[experiment].advice[:1]:
-                gain = gain_text(finding).removeprefix("predicted gain ")
-                rows.append((name, finding.title, gain, finding.next_step))
+                rows.append((name, with_cost(finding.title, finding.measured), finding.next_step))
     if not rows:
         return None
-    return Section(
-        "advice", "What to do next", [Table("advice", ("run", "finding", "predicted gain, or cost", "next"), rows)]
-    )
+    return Section("advice", "What to do next", [Table("advice", ("run", "finding", "next"), rows)])
 
 
 def _machines(runs: Sequence[RunView]) -> Section:

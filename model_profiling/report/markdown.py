@@ -110,8 +110,9 @@ def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
 
 
 def _advice(advice: AdviceBlock, place: int) -> list[str]:
-    at = f" at {code(advice.place)}" if advice.place else ""
-    lines = ["", f"{place}. **{text(advice.title)}**{at} ({text(advice.worth)}). {text(advice.next_step)}"]
+    at = f" in {code(advice.place)}" if advice.place else ""
+    worth = f" ({text(advice.worth)})" if advice.worth else ""
+    lines = ["", f"{place}. **{text(advice.title)}**{at}{worth}. {text(advice.next_step)}"]
     # What belongs to an item begins where its text does.
     indent = " " * len(f"{place}. ")
     return lines + [f"{indent}- {text(item)}" for item in advice.evidence]

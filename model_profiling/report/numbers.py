@@ -6,7 +6,6 @@ from model_profiling.base.units import rounded_ms, shown_mib, shown_ms
 
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2
-_MOST_GAIN = 10
 # An operator this far above its roof is above it for a reason, not by chance.
 ABOVE_ROOF = 1.05
 
@@ -50,11 +49,6 @@ def times_faster(before_ms: float, after_ms: float) -> str:
     """Return the quotient of two times that stand beside it, from the digits that are shown."""
     before, after = rounded_ms(before_ms), rounded_ms(after_ms)
     return ratio(before / after if before and after else None)
-
-
-def gain(value: float | None) -> str:
-    """Return a predicted speedup; past ten it is no prediction any more."""
-    return ratio(value) if value is not None and value < _MOST_GAIN else f"over {_MOST_GAIN}x"
 
 
 def bounded_ms(median: float, low: float | None, high: float | None) -> str:

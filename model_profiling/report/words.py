@@ -12,7 +12,6 @@ from model_profiling.report import numbers
 
 if TYPE_CHECKING:
     from model_profiling.analysis.accuracy.agreement import Agreement
-    from model_profiling.analysis.advice.finding import Finding
     from model_profiling.analysis.compare.kernel_changes import KernelComparison
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
@@ -174,11 +173,9 @@ def growth_sentence(memory: Memory) -> str:
     return f"memory does not grow with inferences ({memory.executions} in each process)"
 
 
-def gain_text(finding: Finding) -> str:
-    """Return what a finding would gain, else the time it is about; of start-up or memory, what it costs."""
-    if finding.label == "suggestion":
-        return f"about {numbers.share(finding.share)} of the time, gain not predicted"
-    return finding.measured or f"predicted gain {numbers.gain(finding.gain)}"
+def with_cost(title: str, measured: str) -> str:
+    """Return the title of a finding; of start-up or memory with what was measured."""
+    return f"{title} ({measured})" if measured else title
 
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")

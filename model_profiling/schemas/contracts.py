@@ -10,6 +10,7 @@ import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.advice.finding import FindingKind as Rule
+from model_profiling.analysis.compare.auto_comparison import AutoComparison
 from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
@@ -71,6 +72,7 @@ CONTRACTS = (
     Contract(Target, ()),
     Contract(PairComparison, ()),
     Contract(RuntimeComparison, (artifacts.RUNTIMES,)),
+    Contract(AutoComparison, (artifacts.AUTO_COMPARISON,)),
     Contract(OperatorGraph, ()),
     Contract(ProgramComparison, (f"{artifacts.COMPARED}*",)),
     Contract(Trend, ("*trend.json",)),

@@ -41,6 +41,8 @@ NUMERICS = "_numerics.json"
 RUN_NUMERICS = "numerics.json"
 # The same model in other runtimes, in the directory of a run.
 RUNTIMES = "runtimes.json"
+# The same model with `--rewrite auto`, measured beside the program of a run, in its directory.
+AUTO_COMPARISON = "auto_comparison.json"
 # Where in a run directory a failed run leaves its log, if there was a good one before.
 FAILED = "failed"
 # Where in a run directory earlier runs lie, each under its label; and what interrupted runs have measured.
@@ -247,7 +249,7 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # What `--rewrite` would still change in this graph: for each rewrite the lines of the model (`path:line`), one per
     # place, '' where the line is not known. None: the export did not look.
     rewrites: dict[str, list[str]] | None = None
-    # What the program would have more and less of with a rewrite, from lowering it; of those that were looked at.
+    # What earlier versions recorded of rewrites that nobody asked for; no longer written or read.
     candidates: dict[str, list[StepChange]] = {}
     # What `--rewrite auto` chose, of the rewrites that find something; `request.rewrites` is what it became.
     auto: list[RewriteChoice] = []

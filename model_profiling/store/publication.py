@@ -9,7 +9,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store import transaction
-from model_profiling.store.artifacts import DERIVED, EARLIER, FAILED, PROGRAMS, ROOFS, RUNTIMES
+from model_profiling.store.artifacts import AUTO_COMPARISON, DERIVED, EARLIER, FAILED, PROGRAMS, ROOFS, RUNTIMES
 from model_profiling.store.derived import change_manifest, read_index
 from model_profiling.store.run_directory import Manifest, RunDirectory
 
@@ -37,7 +37,7 @@ def publish(
             change.place(_archived(root, change.folder / EARLIER), home.relative_to(root).as_posix())
         if archive:
             # They stay with the run that was held against them.
-            for name in (ROOFS, RUNTIMES):
+            for name in (ROOFS, RUNTIMES, AUTO_COMPARISON):
                 change.remove(name)
         for name in experiments:
             change.place(place / READY / name, name)

@@ -58,7 +58,7 @@ def first_round(
         if finding.rewrite:
             rewrites.setdefault(finding.rewrite, finding.title)
     if rewrites:
-        rewrites[AUTO] = "every rewrite that is not predicted to cost time"
+        rewrites[AUTO] = "every rewrite that makes the program smaller"
     found += [replace(base, rewrites=(name,), reason=rewrites[name]) for name in sorted(rewrites)]
     if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
         found.append(replace(base, memory_format="channels_last", reason=layout[0]))

@@ -68,5 +68,5 @@ def test_operators_of_every_kind_are_near_their_own_roof_and_told_to_save_little
     reached = np.median([entry.of_roof for entry in found.operators])
     assert 1 / 1.5 < reached < 1.5
     evidence = Evidence(breakdown, data_movement(breakdown, None), None, None, roofline=found)
-    saved = sum(finding.saved_ms for finding in advise(evidence) if finding.rule is FindingKind.BELOW_ROOF)
-    assert saved < 0.05 * breakdown.execute_ms
+    below = sum(finding.ms for finding in advise(evidence) if finding.rule is FindingKind.BELOW_ROOF)
+    assert below < 0.1 * breakdown.execute_ms

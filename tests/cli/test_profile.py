@@ -7,20 +7,25 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given
 
 from model_profiling.analysis.sme2.whatif import predict
+from model_profiling.api.auto_beside import shared_counts
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.cli.main import main
 from model_profiling.export.publish import refuse_unwritable
 from model_profiling.models.options import InputSpec, input_spec, literal_text, name_suffix, setting, settings_of
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.defaults import default_output_root
+from model_profiling.pipeline.schedule import Counts, default_budget_s
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.runs import resolve
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
+from tests.helpers.contract_check import check_printed
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 TINY = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
@@ -86,7 +91,7 @@ def test_one_command_leads_from_a_file_to_a_report_and_says_what_is_next(profile
 
 
 def test_inputs_are_of_the_dtypes_and_ranges_asked_for(profiled: tuple[Path, Any]) -> None:
-    (inputs,) = (profiled[0] / "results" / "artifacts").glob("*_inputs")
+    (inputs,) = (profiled[0] / "results" / "artifacts").glob("*_fp32_inputs")
     ids, mask, scale = (np.load(inputs / f"input_{number}.npy") for number in range(3))
     assert (ids.dtype, ids.shape) == (np.int64, (1, 6)) and ids.min() >= 10 and ids.max() < 50
     assert (mask.dtype, mask.shape, scale.dtype, scale.shape) == (bool, (1, 6), np.float32, (1, 6, 1))
@@ -96,7 +101,8 @@ def test_the_report_repeats_the_one_command_and_the_record_the_export(profiled: 
     from model_profiling.export.command import repeated
 
     home, _ = profiled
-    (meta,) = json.loads((home / "results" / "artifacts" / "export_meta.json").read_text())["exports"].values()
+    exports = json.loads((home / "results" / "artifacts" / "export_meta.json").read_text())["exports"]
+    (meta,) = [record for stem, record in exports.items() if not stem.endswith("_auto")]
     assert meta["request"]["inputs"] == ["int64:1,6:10..50", "bool:1,6", "1,6,1"]
     run = Run.open(resolve(home / "results"))
     text = (run.path / "report.md").read_text()
@@ -117,14 +123,61 @@ def test_the_same_command_again_measures_nothing_and_gives_json(profiled: tuple[
     )
     said = json.loads(done.stdout)
     assert done.returncode == 0 and "reused existing results" in done.stderr
-    assert set(said) == {"paths", "export", "summary", "next"} and said["summary"]["kind"] == "analysis_summary"
+    assert set(said) == {"paths", "export", "summary", "auto", "next"} and said["summary"]["kind"] == "analysis_summary"
     assert all((home / path).exists() for path in [said["paths"]["run"], *said["paths"]["report"]])
-    (pte,) = (home / "results" / "artifacts").glob("*.pte")
+    (pte,) = (home / "results" / "artifacts").glob("*_fp32.pte")
     refused = kit("profile", pte, "--dtype", "fp16", "--set", "a=1", "--json", cwd=home)
     assert refused.returncode == 2
     assert "--set, --dtype cannot change it" in json.loads(refused.stdout)["error"]["message"]
     direct = kit("profile", pte, *QUICK, "--quiet", "--outdir", "direct", cwd=home)
     assert direct.returncode == 0 and list(home.glob("direct/runs/*/report.md")), direct.stderr
+
+
+def test_the_program_with_rewrites_is_measured_beside_the_one_without(profiled: tuple[Path, Any]) -> None:
+    home, done = profiled
+    run = Run.open(resolve(home / "results"))
+    found = run.auto
+    assert found is not None and not found.reason and found.outputs_agree is True
+    assert [(choice.name, choice.applied) for choice in found.choices] == [("cumsum", True)]
+    (pair,) = found.pairs
+    stock, auto = (f"{run.manifest.model.stem}{suffix}" for suffix in ("", "_auto"))
+    assert (pair.latency.before, pair.latency.after) == (stock, auto) and pair.latency.paired
+    assert (home / found.pte).name == f"{auto}.pte" and (home / found.pte).is_file()
+    # By line, as `compare` says it: the cumulative sum is delegated now.
+    assert pair.changes is not None
+    assert any(part.source_line.endswith(f":{line_of('torch.cumsum')}") for part in pair.changes.parts)
+    report = (run.path / "report.md").read_text()
+    for text in (done.stdout, report):
+        assert re.search(r"`?--rewrite auto`?: (\d+\.\d\dx (faster|slower)|no difference|not known) ", text)
+    assert "cumsum: saves 1 operator outside delegates" in report
+    printed = json.loads((run.path / "auto_comparison.json").read_text())
+    check_printed("auto_comparison", printed)
+    kept = (run.path / "auto_comparison.json").stat().st_mtime_ns
+    again = kit("profile", "net.py:Tagger", *FLAGS, *QUICK, "--outdir", "results", "--label", "first", cwd=home)
+    assert again.returncode == 0 and (run.path / "auto_comparison.json").stat().st_mtime_ns == kept
+
+
+def test_who_wants_no_rewrites_measures_none_and_who_needs_none_is_told(tmp_path: Path) -> None:
+    source = "from torch import nn\n\n\ndef plain():\n    return nn.Sequential(nn.Linear(8, 8), nn.ReLU())\n"
+    (tmp_path / "net.py").write_text(source)
+    asked = ("profile", "net.py:plain", "--input", "4,8", "--dtype", "fp32", *QUICK, "--no-html", "--json")
+    told = kit(*asked, "--out", "told", cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "nothing to change" in json.loads(told.stdout)["auto"]["reason"]
+    for flags in (["--rewrite", "none"], ["--rewrite", "layout"]):
+        done = kit(*asked, *flags, "--out", "none", cwd=tmp_path)
+        assert done.returncode == 0 and "auto" not in json.loads(done.stdout), done.stderr
+    assert not list(tmp_path.glob("*/artifacts/*_auto.pte"))
+
+
+@given(st.one_of(st.none(), st.floats(0.1, 1e4)))
+def test_a_budget_is_for_both_measurements(budget: float | None) -> None:
+    own, pair = shared_counts(Counts(budget_s=budget))
+    assert pair.budget_s is not None and pair.budget_s > 0
+    if budget is None:
+        assert own.budget_s is None and pair.budget_s <= 0.6 * default_budget_s()
+    else:
+        assert own.budget_s is not None and own.budget_s + pair.budget_s == pytest.approx(budget)
 
 
 @pytest.mark.parametrize(("number", "said"), [(0, "0 delegate calls"), (1, "1 delegate call"), (2, "2 delegate calls")])
@@ -253,9 +306,9 @@ def test_a_models_directory_stands_for_the_one_run_below_it(
     run = shutil.copytree(KNOWN_GOOD, tmp_path / "out_net" / "runs" / "linux")
     (tmp_path / "out_net" / "artifacts").mkdir()
     label = json.loads((run / "manifest.json").read_text())["created"][:10]
-    for given in ("out_net", "out_net/", "out_net/runs"):
-        assert resolve(given).resolve() == run
-        assert main(["analyze", given]) == 0 and "where the time goes" in capsys.readouterr().out
+    for place in ("out_net", "out_net/", "out_net/runs"):
+        assert resolve(place).resolve() == run
+        assert main(["analyze", place]) == 0 and "where the time goes" in capsys.readouterr().out
     assert resolve("out_net@latest").resolve() == run
     assert main(["runs", "out_net", "--json"]) == 0
     assert [entry["directory"] for entry in json.loads(capsys.readouterr().out)] == ["out_net/runs/linux"]

@@ -5,23 +5,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import msgspec
 import pytest
+from hypothesis import given, settings
 
 pytest.importorskip("executorch.exir")
 
 import torch
 from torch import nn
 
-from model_profiling.analysis.movement.typical_prices import typical_ns
-from model_profiling.analysis.sme2.kernel_table import KernelLookup
-from model_profiling.base.rewrites import AUTO, REWRITES
+from model_profiling.analysis.sme2.kernel_table import KernelLookup, known_table
+from model_profiling.base.rewrites import AUTO, NO_REWRITE, REWRITES
 from model_profiling.export.check.verification import execute_program
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.lower.auto_rewrites import taken_from_sme2
+from model_profiling.export.lower.auto_rewrites import program_counts, taken_from_sme2
+from model_profiling.export.lower.lowering import lower
 from model_profiling.formats.pte import program as pte
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
-from tests.conftest import kit
+from model_profiling.models.loading import load_model
+from model_profiling.models.options import LoadOptions
+from model_profiling.upstream.reliance import installed_version
+from tests.conftest import ROOT, kit
+from tests.helpers.random_layouts import random_network
 
 MODEL = """import torch
 from torch import nn
@@ -78,7 +84,7 @@ def test_it_is_the_export_with_the_names_that_it_became(dtype: str, tmp_path: Pa
     record = json.loads(done.stdout)["record"]
     names = record["request"]["rewrites"]
     assert names == sorted(choice["name"] for choice in record["auto"] if choice["applied"]) and AUTO not in names
-    assert "keepdim" in names and ("silu" in names) == (dtype == "fp16")
+    assert "norm" in names and ("silu" in names) == (dtype == "fp16")
     assert all(choice["reason"] for choice in record["auto"])
     assert record["request"]["command"].count("--rewrite") == len(names)
     by_name = [word for name in names for word in ("--rewrite", name)]
@@ -89,17 +95,80 @@ def test_it_is_the_export_with_the_names_that_it_became(dtype: str, tmp_path: Pa
     assert "choose rewrites" not in again.stderr and "rewrites:" in again.stdout
 
 
-def test_what_would_cost_time_is_left_out_and_says_so(tmp_path: Path) -> None:
-    short = exported(Sums(), torch.randn(1, 8, 64), tmp_path / "short", dtype="fp32", rewrites=(AUTO,))
-    long = exported(Sums(), torch.randn(1, 256, 64), tmp_path / "long", dtype="fp32", rewrites=(AUTO,))
-    assert short.record.request.rewrites == ["cumsum"]
-    assert long.record.request.rewrites == []
-    (choice,) = long.record.auto
-    assert (choice.name, choice.applied) == ("cumsum", False) and "times as long" in choice.reason
+class Halves(nn.Module):  # type: ignore[misc]
+    """A mean over channels between convolutions: as a product with a constant it is transposed once more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        return self.second(y) * y.mean(1, keepdim=True)[:, :, 2:, 2:]
+
+
+def test_what_would_add_to_the_program_is_left_out_and_says_so(tmp_path: Path) -> None:
+    image = torch.randn(1, 8, 24, 24)
+    auto = exported(Halves(), image, tmp_path / "auto", dtype="fp32", rewrites=(AUTO,))
+    left = [choice for choice in auto.record.auto if not choice.applied]
+    assert [choice.name for choice in left] == ["mean"] and left[0].reason.startswith("would add ")
     # Who names it gets it.
-    forced = exported(Sums(), torch.randn(1, 256, 64), tmp_path / "forced", dtype="fp32", rewrites=(AUTO, "cumsum"))
-    assert forced.record.request.rewrites == ["cumsum"] and forced.record.auto == []
-    assert typical_ns(flow_of(forced.paths.pte)) > typical_ns(flow_of(long.paths.pte))
+    named = exported(Halves(), image, tmp_path / "named", dtype="fp32", rewrites=(AUTO, "mean"))
+    assert "mean" in named.record.request.rewrites and "mean" not in {choice.name for choice in named.record.auto}
+    before, after = (program_counts(flow_of(made.paths.pte)) for made in (auto, named))
+    assert any(b > a for a, b in zip(before, after, strict=True))
+
+
+def check_auto(network: Any, inputs: Any, dtype: str, home: Path) -> None:
+    """Whatever the network: none of the counts is larger than without, what was chosen makes one smaller, and it
+    answers the same."""
+    stock = exported(network, inputs, home / "stock", dtype=dtype)
+    auto = exported(network, inputs, home / "auto", dtype=dtype, rewrites=(AUTO,))
+    before, after = (program_counts(flow_of(made.paths.pte)) for made in (stock, auto))
+    assert all(b <= a for a, b in zip(before, after, strict=True)), auto.record.auto
+    assert (before != after) == bool(auto.record.request.rewrites)
+    assert {choice.name for choice in auto.record.auto if choice.applied} == set(auto.record.request.rewrites)
+    assert stock.record.verification.verdict == auto.record.verification.verdict == "agrees"
+    table = known_table(installed_version("executorch"))
+    assert table is None or not taken_from_sme2(flow_of(stock.paths.pte), flow_of(auto.paths.pte), table)
+
+
+@settings(max_examples=5, deadline=None, derandomize=True)
+@given(
+    st.lists(st.integers(0, 10**6), min_size=3, max_size=8),
+    st.sampled_from([(1, 4, 6, 8), (2, 3, 8, 8)]),
+    st.sampled_from(["fp32", "fp16"]),
+)
+def test_random_networks_never_have_more_of_anything_with_it(
+    tmp_path_factory: pytest.TempPathFactory, numbers: list[int], shape: tuple[int, ...], dtype: str
+) -> None:
+    check_auto(*random_network(numbers, shape), dtype, tmp_path_factory.mktemp("random"))
+
+
+@pytest.mark.wide
+@pytest.mark.again
+@pytest.mark.parametrize("name", ["Many", "Means", "Scaled", "Pyramid", "Lookups", "Attending"])
+def test_networks_with_much_to_rewrite_never_have_more_of_anything_with_it(name: str, tmp_path: Path) -> None:
+    loaded = load_model(f"{ROOT / 'tests' / 'helpers' / 'advice_nets.py'}:{name}", 0, LoadOptions())
+    check_auto(loaded.module, loaded.inputs, "fp32", tmp_path)
+
+
+@pytest.mark.parametrize("sizes", [None, {0: torch.export.Dim("batch", min=2, max=9)}])
+def test_each_rewrite_is_lowered_once_and_the_chosen_program_not_again(
+    sizes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lowered: list[Any] = []
+
+    def counted(*args: Any, **options: Any) -> Any:
+        lowered.append(args)
+        return lower(*args, **options)
+
+    for place in ("auto_rewrites", "capture_and_lower"):
+        monkeypatch.setattr(f"model_profiling.export.lower.{place}.lower", counted)
+    shapes = {"dynamic_shapes": (sizes,)} if sizes else {}
+    made = exported(Sums(), torch.randn(3, 8, 64), tmp_path, dtype="fp32", rewrites=(AUTO,), **shapes)
+    assert made.record.request.rewrites == ["cumsum"]
+    assert len(lowered) == 2, "as it is and with the one rewrite that finds something"
 
 
 def test_a_program_that_answers_wrong_with_them_is_exported_without(
@@ -131,19 +200,25 @@ def test_where_there_is_nothing_to_choose_the_export_says_so(tmp_path: Path) -> 
 
 def test_products_are_not_taken_from_sme2(tmp_path: Path) -> None:
     class Linear(nn.Module):  # type: ignore[misc]
-        def __init__(self) -> None:
+        def __init__(self, size: int) -> None:
             super().__init__()
-            self.mix = nn.Linear(32, 32)
+            self.mix = nn.Linear(size, size)
 
         def forward(self, x: Any) -> Any:
             return self.mix(x)
 
     class Products(nn.Module):  # type: ignore[misc]
+        def __init__(self, size: int) -> None:
+            super().__init__()
+
         def forward(self, x: Any) -> Any:
             return torch.bmm(x, x.transpose(1, 2))
 
-    linear = flow_of(exported(Linear(), torch.randn(1, 32, 32), tmp_path / "a", dtype="fp32").paths.pte)
-    products = flow_of(exported(Products(), torch.randn(1, 32, 32), tmp_path / "b", dtype="fp32").paths.pte)
+    def made(network: type[nn.Module], size: int) -> DataFlow:
+        home = tmp_path / f"{network.__name__}{size}"
+        return flow_of(exported(network(size), torch.randn(1, size, size), home, dtype="fp32").paths.pte)
+
+    linear, products, wide_linear, wide_products = (made(n, size) for size in (32, 48) for n in (Linear, Products))
 
     class OnlyLayers(KernelLookup):
         """A table in which fully connected layers alone have kernels of SME2."""
@@ -155,6 +230,10 @@ def test_products_are_not_taken_from_sme2(tmp_path: Path) -> None:
             return type("Known", (), {"on_sme2": kind.op == "FullyConnected"})()
 
     assert taken_from_sme2(linear, products, OnlyLayers()) == 1.0
+    # What one operator gains does not make up for another that loses.
+    before = DataFlow(linear.steps + wide_products.steps, (), True)
+    after = DataFlow(products.steps + wide_linear.steps, (), True)
+    assert 0 < taken_from_sme2(before, after, OnlyLayers()) < 1
     assert taken_from_sme2(products, linear, OnlyLayers()) == 0.0 == taken_from_sme2(linear, linear, OnlyLayers())
 
 
@@ -162,4 +241,4 @@ def test_every_rewrite_can_be_chosen() -> None:
     from model_profiling.export.options import OPTIONS
 
     (row,) = [row for row in OPTIONS if row.name == "rewrites"]
-    assert set(row.choices) == {*REWRITES, AUTO}
+    assert set(row.choices) == {*REWRITES, AUTO, NO_REWRITE}

@@ -118,9 +118,7 @@ def on_disk(request: ExportRequest) -> ExportRecord | None:
 
 
 def test_an_export_is_repeated_only_when_something_changed(stranger: Path, tmp_path: Path) -> None:
-    request = ExportRequest(
-        "strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", candidates=True, dtype="fp32"
-    )
+    request = ExportRequest("strange_net", tmp_path / "made", target=f"{stranger}:StrangeNet", dtype="fp32")
     assert cached(request) is None
     made = export(request)
     assert on_disk(request) == made.record

@@ -393,7 +393,7 @@ def portfolio(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     home = tmp_path_factory.mktemp("portfolio")
     for dtype in ("fp16", "fp32"):
-        export(ExportRequest("toy_cnn", home / "out_all" / "artifacts" / f"toy_cnn-{dtype}", dtype, candidates=True))
+        export(ExportRequest("toy_cnn", home / "out_all" / "artifacts" / f"toy_cnn-{dtype}", dtype))
     broken = home / "broken.pte"
     broken.write_bytes(b"\0\0\0\0ET12" + bytes(64))
     file = write(

@@ -23,9 +23,8 @@ from model_profiling.analysis.accuracy.numerics import Gap, read_numerics
 from model_profiling.analysis.compare.metrics import compute_metrics
 from model_profiling.analysis.compare.runtime_comparison import read_runtimes
 from model_profiling.analysis.graph.operator_work import _work
-from model_profiling.analysis.movement.candidates import step_counts
 from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
-from model_profiling.analysis.movement.layout_reasons import explain_layout
+from model_profiling.analysis.movement.layout_reasons import explain_layout, moved_bytes
 from model_profiling.analysis.process.program_memory import program_memory
 from model_profiling.analysis.roofs.roof_rates import Rates, read_roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
@@ -179,7 +178,7 @@ def _read_pte(data: bytes, folder: Path) -> None:
         flow = data_flow(program, method)
         if flow is not None:
             cancelling_transposes(flow)
-            step_counts(flow)
+            [moved_bytes(flow, position) for position in range(len(flow.steps))]
             [_work(step, wide) for step in flow.steps for wide in (False, True)]
             explain_layout(flow, {})
 

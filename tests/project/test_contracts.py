@@ -11,19 +11,15 @@ import numpy as np
 import pytest
 
 from model_profiling.analysis.accuracy.agreement import agreement_of
-from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.sme2.whatif import saving
 from model_profiling.base.errors import InputError
 from model_profiling.base.files import read_json
-from model_profiling.report import numbers
 from model_profiling.report.words import agreement_sentence
 from model_profiling.schemas.contracts import CONTRACTS, Contract, json_schema, schema_named, text_of
 from model_profiling.store.run_directory import Manifest, RunDirectory, Samples
 from tests.conftest import ROOT, kit
 from tests.helpers.contract_check import check, check_files, check_printed
 from tests.helpers.promised_fields import broken, fields_of_types, promised
-from tests.tune.test_tune import breakdown
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 IN_A_RUN = {"manifest", "samples", "metrics", "analysis_summary", "robust_stats", "pipeline_summary", "derived"}
@@ -150,11 +146,3 @@ def test_outputs_that_are_no_numbers_are_written_so_that_they_can_be_read(bad: f
     assert msgspec.json.decode(text, type=Metrics) == metrics
     check_printed("metrics", json.loads(text))
     assert not re.search(r"\b(nan|inf|None)\b", agreement_sentence(agreement))
-
-
-def test_a_finding_that_claims_all_the_time_has_no_gain_that_json_cannot_hold() -> None:
-    whole = breakdown()
-    gain = saving(whole, whole.execute_ms)
-    assert gain is None and numbers.gain(gain) == "over 10x"
-    finding = msgspec.structs.fields(Finding)
-    assert msgspec.json.decode(b"null", type=next(f.type for f in finding if f.name == "gain")) is None

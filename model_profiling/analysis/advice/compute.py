@@ -25,7 +25,7 @@ def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
     if not compute:
         return
     rows = [*compute, *converts]
-    title = f"the fp16 model is computed in fp32: its CONV and GEMM and the conversions take {e.share(rows):.0%}"
+    title = f"the fp16 model is computed in fp32, its CONV and GEMM with conversions: {e.of_time(rows)}"
     yield e.finding(
         FindingKind.FP16_IN_FP32,
         title,
@@ -46,9 +46,7 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
     shown = [
         f"{name}: {shown_ms(change.before_ms)} before, {shown_ms(change.after_ms)} after" for name, change in changes
     ]
-    take = "takes" if len(rows) == 1 else "take"
-    which = counted(len(rows), "CONV or GEMM operator")
-    title = f"{which} did not become faster and {take} {e.share(rows):.0%} of the time"
+    title = f"{counted(len(rows), 'CONV or GEMM operator')} did not become faster: {e.of_time(rows)}"
     step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
     yield e.finding(FindingKind.NOT_ACCELERATED, title, rows, step, shown)
 
@@ -58,7 +56,7 @@ def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
     rows = e.free(lambda entry: entry.category in _COMPUTE and entry.where == "delegated")
     if e.export is None or dtype_of(e.export.dtype).converts or e.share(rows) < 0.5:
         return
-    title = f"{len(rows)} CONV and GEMM operators in fp32 take {e.share(rows):.0%} of the time"
+    title = f"{counted(len(rows), 'CONV or GEMM operator')} in fp32: {e.of_time(rows)}"
     # What another dtype brings depends on the kernels and conversions it gets: that is measured, not predicted.
     step = f"Try {' and '.join(PRODUCT_DTYPES)}: `sme2-kit tune` measures them and holds their outputs against fp32."
     reached = of_roof(e.breakdown, rows, e.roofs)
@@ -73,5 +71,5 @@ def runtime_overhead(e: Evidence) -> Iterator[Finding]:
         return
     calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
     step = "Bring the operators between them into the delegate." if calls > 1 else "Give the model more work per call."
-    title = f"ExecuTorch runtime overhead is {e.share(rows):.0%}"
+    title = f"ExecuTorch runtime overhead: {e.of_time(rows)}"
     yield e.finding(FindingKind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])

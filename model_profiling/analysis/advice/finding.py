@@ -2,6 +2,7 @@
 that stands for several."""
 
 import enum
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
@@ -9,10 +10,9 @@ import msgspec
 
 from model_profiling.analysis.movement.movement import DataMovement, place_of
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
-from model_profiling.analysis.sme2.whatif import saving
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.base.dtypes import PRODUCT_DTYPES
-from model_profiling.base.units import shown_ms
+from model_profiling.base.units import counted, shown_ms
 from model_profiling.store.artifacts import ExportRecord
 
 if TYPE_CHECKING:
@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from model_profiling.analysis.process.startup import Startup
 
 _MOST_LINES = 3
-# Of the whole: an operator's time that may be further off predicts nothing.
-_MOST_ERROR = 0.05
-# A predicted gain below this is within what predictions are off by: what gains less is not advised.
-LEAST_GAIN = 1.05
+# A call that is longer than this is named without its arguments.
+_LONGEST_CALL = 40
 
 
 class FindingKind(str, enum.Enum):
@@ -65,26 +63,16 @@ class FindingKind(str, enum.Enum):
     WEIGHTS_WITHOUT_SME2 = "weights without SME2 kernels"
 
 
-# The kinds whose predicted gains were held against measurement (docs/advice.md); those of threads are measured.
-NUMBERED = frozenset(
-    {
-        FindingKind.NEEDLESS_LAYOUT,
-        FindingKind.CONVERSIONS,
-        FindingKind.PORTABLE_OPERATOR,
-        FindingKind.INPUT_LAYOUT,
-        FindingKind.OUTPUT_LAYOUT,
-    }
-)
 THREADS = frozenset({FindingKind.THREAD_COUNT, FindingKind.MORE_THREADS_SLOWER, FindingKind.SLOWER_WITH_THREADS})
 
 
 class Advice(msgspec.Struct, frozen=True):
-    """Something worth doing. `ms` and `share` are the time of the operators it is about. The whole would take
-    `saved_ms` less, and be `gain` times as fast: a "prediction". A "suggestion" has neither (0 and None): what it
-    brings is not known before it is measured (`tune`).
+    """Something worth doing. `ms` and `share` are the time of the operators it is about; the title says the share.
 
-    `rewrite` is the one of `export` that does it, named only if it was tried on this graph and found something. Advice
-    on start-up or memory is labelled "measurement": `measured` says what it costs, and an inference gains nothing.
+    `gain` is as measured, with another number of threads (a "measurement", `saved_ms` less); None of a "suggestion":
+    what it brings is not known before it is measured (`profile`, `tune`). `rewrite` is the one of `export` that does
+    it, named only if it finds something in this graph. Advice on start-up or memory is a "measurement", too:
+    `measured` says what it costs, and an inference gains nothing (1).
     """
 
     rule: FindingKind
@@ -94,7 +82,8 @@ class Advice(msgspec.Struct, frozen=True):
     share: float
     gain: float | None
     next_step: str
-    label: Literal["prediction", "suggestion", "measurement"] = "prediction"
+    # Earlier versions wrote predictions.
+    label: Literal["prediction", "suggestion", "measurement"] = "suggestion"
     saved_ms: float = 0.0
     rewrite: str = ""
     measured: str = ""
@@ -142,9 +131,21 @@ class Evidence(msgspec.Struct, frozen=True):
         """Return how far the time of these operators may be off (two standard errors, as if all were off together)."""
         return 2 * sum(self.breakdown.instances[row].error_ms for row in rows)
 
-    def sure(self, rows: Iterable[int]) -> bool:
-        """Return whether their times are known well enough to predict from."""
-        return not self.breakdown.unreliable and self.error_ms(rows) <= _MOST_ERROR * self.breakdown.execute_ms
+    def of_time(self, rows: Iterable[int]) -> str:
+        """Return `17 % of the time`: how titles say it."""
+        return f"{100 * self.share(rows):.0f} % of the time"
+
+    def at(self, rows: Iterable[int], what: str, origin: str = "") -> str:
+        """Return what a finding is about after the model's own line: `net.py:36: mean((2, 3))`; of `origin`, the
+        operator that the model calls there, with its arguments if it is one line."""
+        found = [entry for row in self.by_cost(rows) if place_of(entry := self.breakdown.instances[row])]
+        if not found:
+            return what
+        more = len({place_of(entry) for entry in found}) - 1
+        if more:
+            return f"{found[0].source_line} and {counted(more, 'more line')}: {what}"
+        code = found[0].source.code if found[0].source is not None else ""
+        return f"{found[0].source_line}: {what.replace(origin, _call(code, origin), 1) if origin else what}"
 
     @property
     def startup(self) -> "Startup | None":
@@ -174,25 +175,11 @@ class Evidence(msgspec.Struct, frozen=True):
         next_step: str,
         remarks: Iterable[str] = (),
         rewrite: str = "",
-        saved_ms: float | None = None,
     ) -> Finding:
-        """Return a finding about some rows; a prediction if `saved_ms` says how much less the whole would take."""
+        """Return a finding about some rows: what changing them brings is not known."""
         claims = sorted(rows)
-        known = saved_ms is not None and rule in NUMBERED and self.sure(claims)
-        gain = saving(self.breakdown, saved_ms) if known and saved_ms is not None else None
-        return Finding(
-            rule=rule,
-            title=title,
-            evidence=[*self.lines(claims), *remarks],
-            ms=self.ms(claims),
-            share=self.share(claims),
-            gain=gain,
-            next_step=next_step,
-            label="suggestion" if gain is None else "prediction",
-            saved_ms=saved_ms if gain is not None and saved_ms is not None else 0.0,
-            instances=claims,
-            rewrite=rewrite,
-        )
+        evidence, ms, share = [*self.lines(claims), *remarks], self.ms(claims), self.share(claims)
+        return Finding(rule, title, evidence, ms, share, None, next_step, rewrite=rewrite, instances=claims)
 
     def measurement(self, rule: FindingKind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
         """Return a finding about start-up or memory: no inference becomes faster."""
@@ -227,3 +214,16 @@ _OPTIONS: dict[FindingKind, dict[str, dict[str, object]]] = {
 def _line(entry: InstanceTime) -> str:
     where = place_of(entry)
     return f"{entry.name}: {shown_ms(entry.ms)} ({entry.share:.1%}){f' at {where}' if where else ''}"
+
+
+def _call(code: str, name: str) -> str:
+    """Return how a line calls an operator: `mean((2, 3))`; its name if the line does not show it, or at length."""
+    found = re.search(rf"(?<!\w){re.escape(name)}\(", code)
+    depth = 0
+    for end in range(found.end() - 1, len(code)) if found else ():
+        depth += (code[end] in "([{") - (code[end] in ")]}")
+        if not depth and found and end - found.start() < _LONGEST_CALL:
+            return code[found.start() : end + 1]
+        if not depth:
+            break
+    return name

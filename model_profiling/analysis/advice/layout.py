@@ -11,7 +11,7 @@ from model_profiling.analysis.movement.rewrite_matches import was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.base.units import shown_ms
+from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name
 
 # Layout changes that nothing better is known of are worth a word from this share on.
@@ -32,8 +32,7 @@ def undone_transposes(e: Evidence) -> Iterator[Finding]:
         if e.claimed & set(pair.instances):
             continue
         between = f"between them only {', '.join(pair.between)}" if pair.between else "nothing between them"
-        take = "both take" if len(pair.instances) > 1 else "takes"
-        title = f"{pair.second} undoes {pair.first}, and {take} {e.share(pair.instances):.0%} of the time"
+        title = f"{e.at(pair.instances, f'{pair.second} undoes {pair.first}')}: {e.of_time(pair.instances)}"
         where = f" at {' and '.join(dict.fromkeys(pair.at))}" if pair.at else ""
         step = f"Keep one layout across them: look at the permutes and views of the model{where}."
         yield e.finding(FindingKind.UNDONE_TRANSPOSES, title, pair.instances, step, [between])
@@ -58,10 +57,10 @@ def border_layout(e: Evidence) -> Iterator[Finding]:
         said.append(
             f"{'the output' if len(outputs) == 1 else f'{len(outputs)} outputs'} {verb} transposed from channels-last"
         )
-    title = f"{' and '.join(said)}, which takes {e.share(rows):.0%} of the time"
+    title = f"{' and '.join(said)}: {e.of_time(rows)}"
     step = "Export with --io-layout channels_last, and let the caller use that layout."
     kind = FindingKind.INPUT_LAYOUT if inputs else FindingKind.OUTPUT_LAYOUT
-    yield e.finding(kind, title, rows, step, saved_ms=e.ms(rows))
+    yield e.finding(kind, title, rows, step)
 
 
 def _io_layout_helps(e: Evidence) -> bool:
@@ -87,7 +86,7 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
         entry = e.breakdown.instances[row]
         kinds[entry.kind] = kinds.get(entry.kind, 0.0) + entry.ms
     shown = ", ".join(f"{kind} {shown_ms(ms)}" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
-    title = f"layout changes take {e.share(rows):.0%} of the time"
+    title = f"{e.at(rows, counted(len(rows), 'layout change'))}: {e.of_time(rows)}"
     step = "See where they are in the graph: the chains under data movement show the operators around each."
     if was_applied(e.export, LAYOUT):
         step = f"--rewrite {LAYOUT} left them because they are needed: the evidence says what for."

@@ -42,7 +42,7 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
     row = _head(e.graph)
     if row is None or row in e.claimed or not _of_all(e.graph, row):
         return
-    title = f"the head computes logits for all {phase.tokens} tokens and takes {e.share([row]):.0%} of prefill"
+    title = e.at([row], f"the head computes logits for all {phase.tokens} tokens") + f": {e.of_time([row])}"
     yield e.finding(
         FindingKind.HEAD_OF_ALL_TOKENS,
         title,
@@ -80,7 +80,7 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
     weights = weight_formats(e.graph)
     known = e.free(lambda entry: kind_of(entry) in ("attention", "cache"))
     rows = sorted({*copies, *(row for row in known if row not in weights)})
-    title = f"attention and its cache without llama::custom_sdpa take {e.share(rows):.0%} of the time"
+    title = f"{e.at(rows, 'attention and its cache without llama::custom_sdpa')}: {e.of_time(rows)}"
     yield e.finding(
         FindingKind.PLAIN_ATTENTION,
         title,
@@ -120,7 +120,7 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
     portable = sum(entry.where == "portable" for entry in e.breakdown.instances)
     yield e.finding(
         FindingKind.DECODE_RUNTIME,
-        f"ExecuTorch runtime overhead is {e.share(rows):.0%} of each token",
+        f"ExecuTorch runtime overhead of each token: {e.of_time(rows)}",
         rows,
         "Leave fewer instructions: bring what runs between delegates into them; the passes of export_llm and of "
         "sme2-kit export leave out needless ones.",

@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.movement.movement import place_of
-from model_profiling.analysis.movement.rewrite_matches import is_changed_by, matches_unknown, origin_of
+from model_profiling.analysis.movement.rewrite_matches import matches_unknown, origin_of
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import rewrites_for
+from model_profiling.base.units import counted
 from model_profiling.formats.graph_terms import CONSTANT, base_name, packet, unique
 from model_profiling.store.artifacts import ExportRecord
 
@@ -29,7 +30,7 @@ def no_delegate(e: Evidence) -> Iterator[Finding]:
     if e.export is None or e.export.backend != "portable":
         return
     rows = e.free(lambda entry: entry.where == "portable")
-    title = f"the model was exported without a delegate: portable kernels take {e.share(rows):.0%} of the time"
+    title = f"the model was exported without a delegate, and runs portable kernels: {e.of_time(rows)}"
     yield e.finding(FindingKind.NO_DELEGATE, title, rows, "Export with --backend xnnpack.")
 
 
@@ -51,7 +52,8 @@ def conversions(e: Evidence) -> Iterator[Finding]:
 def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Finding:
     """Return conversions that the model's code asks for, or whose origin is not known."""
     where = " in the model's code" if asked_for else ""
-    title = f"{len(rows)} conversions between {dtypes}{where} take {e.share(rows):.0%} of the time"
+    what = f"{counted(len(rows), 'conversion')} between {dtypes}{where}"
+    title = f"{e.at(rows, what)}: {e.of_time(rows)}"
     entries = [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
     places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
     step = f"Avoid the change of dtype inside forward: {_some(places)}."
@@ -65,8 +67,9 @@ def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Findi
     around = edges(e, rows, parts=True)
     claims = [*rows, *around]
     name = base_name(origin).rstrip("_")
-    beside = f" and {len(around)} layout changes around them" if around else ""
-    title = f"{name} computed through {dtypes}: {len(rows)} conversions{beside} take {e.share(claims):.0%} of the time"
+    beside = f" and {counted(len(around), 'layout change')}" if around else ""
+    what = f"{name} computed through {dtypes}, with {counted(len(rows), 'conversion')}{beside}"
+    title = f"{e.at(claims, what, name)}: {e.of_time(claims)}"
     step = _not_known(e.export, origin) or f"Write {name} with operators that XNNPACK delegates in the model's dtype."
     return e.finding(FindingKind.CONVERSIONS, title, claims, step)
 
@@ -84,9 +87,11 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
             continue
         first = e.breakdown.instances[rows[0]]
         around = edges(e, rows, reduces=first.kind == "reduction")
-        title = f"{operator} runs outside the delegate and costs {e.share([*rows, *around]):.0%} of the time"
-        if e.share(around) >= 0.005:
-            title += f" ({e.share(around):.0%} in layout changes at the delegate's edges)"
+        name = base_name(origin).rstrip("_") if _plain(operator) == _plain(origin) else operator
+        times = f" {len(rows)} times" if len(rows) > 1 else ""
+        beside = f", with {counted(len(around), 'transpose')}" if around else ""
+        what = f"{name} runs{times} outside the delegate{beside}"
+        title = f"{e.at(rows, what, name)}: {e.of_time([*rows, *around])}"
         reason = e.export.delegation.why_not(operator) if e.export is not None else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
@@ -94,10 +99,6 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
 
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
-    if rewrite := _gains_nothing(e.export, entry, origin):
-        return (
-            f"--rewrite {rewrite} is not predicted to gain here, because what it adds takes as long: use fewer of them."
-        )
     if _plain(entry.operator) == _plain(origin) and (question := _not_known(e.export, origin)):
         return question
     if entry.kind in _LOOKUPS:
@@ -110,12 +111,6 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
         moved = f"move the {base_name(origin)} to where it cancels another{_at(entry)}"
         return f"Keep one layout through the model, or {moved}."
     return _ELSEWHERE
-
-
-def _gains_nothing(export: ExportRecord | None, entry: InstanceTime, origin: str) -> str:
-    """Return the rewrite that the program was lowered with and that no finding names: it adds what it removes."""
-    lowered = export.candidates if export is not None else {}
-    return next((name for name in rewrites_for(origin) if name in lowered and is_changed_by(export, entry, name)), "")
 
 
 def _not_known(export: ExportRecord | None, origin: str) -> str:

@@ -1,100 +1,40 @@
 """Findings about what a `--rewrite` would change: one for each that the export saw to find something in this graph.
 
-Where the export lowered the rewritten graph as well, what the rewrite adds is held against what it removes, and one
-that gains nothing is not named. Where it did not, or where this run does not show what new operators take, there is no
-number.
+What it would gain is not predicted: `tune` and `profile` measure it.
 """
 
-from collections.abc import Iterable, Iterator
-from math import inf
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
-from model_profiling.analysis.advice.finding import LEAST_GAIN, Evidence, Finding, FindingKind
+from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.advice.portable import conversion, edges
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS
 from model_profiling.analysis.movement.rewrite_matches import is_changed_by, origin_of, was_applied
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES, rewrites_for
-from model_profiling.base.units import counted, shown_ms
+from model_profiling.base.units import counted
 from model_profiling.formats.graph_terms import base_name, unique
-
-if TYPE_CHECKING:
-    from model_profiling.analysis.movement.candidates import Estimate
-
-# How far apart the least and the most predicted time may be for a number to be said.
-MOST_SPREAD = 0.08
 
 
 def rewrites(e: Evidence) -> Iterator[Finding]:
-    """Yield findings about what rewrites would change, one that does more before those that do a part of it."""
+    """Yield findings about what rewrites would change."""
     if e.export is None or e.graph is None:
         return
-    estimates = _estimates(e)
-    named = {name for name, places in (e.export.rewrites or {}).items() if places} | set(estimates)
-    left = {name: estimates[name].low_ms if name in estimates else e.breakdown.execute_ms for name in named}
-    for name in sorted(named, key=lambda name: (left[name], name)):
-        if not was_applied(e.export, name) and (found := _finding(e, name, estimates.get(name))) is not None:
+    for name in sorted(name for name, places in (e.export.rewrites or {}).items() if places):
+        if not was_applied(e.export, name) and (found := _finding(e, name)) is not None:
             yield found
 
 
-def together(e: Evidence, found: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the finding that stands for several: one command does all of them."""
-    several = [finding for finding in found if finding.rewrite]
-    if len(several) < 2 or e.export is None or e.export.auto:
-        return
-    names = sorted(finding.rewrite for finding in several)
-    rows = [row for finding in several for row in finding.instances]
-    asked = e.export.request.command.replace(" export ", " profile ", 1)
-    command = f"`{asked} --rewrite {AUTO}`" if asked else f"an export with --rewrite {AUTO}"
-    yield e.finding(
-        FindingKind.SEVERAL_REWRITES,
-        f"{', '.join(names[:-1])} and {names[-1]}: {len(names)} rewrites are about {e.share(rows):.0%} of the time",
-        rows,
-        f"All of it at once: {command}.",
-        ["what each of them would gain stands below"],
-        rewrite=AUTO,
-    )
-
-
-def _estimates(e: Evidence) -> "dict[str, Estimate]":
-    """Return what the program would take with each rewrite that was lowered."""
-    if e.export is None or e.graph is None or not e.export.candidates or not e.graph.flow.fixed:
-        return {}
-    from model_profiling.analysis.movement.candidates import Prices
-
-    prices = Prices(e.breakdown, e.graph)
-    return {name: prices.estimate(changes) for name, changes in e.export.candidates.items()}
-
-
-def _finding(e: Evidence, name: str, estimate: "Estimate | None") -> Finding | None:
-    whole = e.breakdown.execute_ms
-    if estimate is not None and not _gains(estimate, whole):
-        return None
-    rows = [row for row in (_matching(e, name) if estimate is None else estimate.gone) if row not in e.claimed]
+def _finding(e: Evidence, name: str) -> Finding | None:
+    rows = [row for row in _matching(e, name) if row not in e.claimed]
     if not rows:
         return None
-    saved = whole - estimate.ms if estimate is not None and estimate.spread <= MOST_SPREAD else None
     origins = _origins(e, name, rows)
-    step = f"Export with --rewrite {name}" if saved is not None else f"Try --rewrite {name}"
     others = REWRITES[name].alternatives if name in REWRITES else {}
-    step += next((f", or {others[origin]}" for origin in origins if origin in others), "")
-    step += "." if saved is not None else ": `sme2-kit tune` measures what it brings."
-    kind, title = _said(e, name, rows, origins)
-    return e.finding(kind, title, rows, step, _remarks(estimate, saved), rewrite=name, saved_ms=saved)
-
-
-def _gains(estimate: "Estimate", whole: float) -> bool:
-    """Return whether it is likely to gain something; where there is no upper limit, whether it may."""
-    return whole >= LEAST_GAIN * (estimate.ms if estimate.high_ms < inf else estimate.low_ms)
-
-
-def _remarks(estimate: "Estimate | None", saved: float | None) -> list[str]:
-    if estimate is None:
-        return ["not lowered with this rewrite: what it adds is not known"]
-    if saved is None:
-        new = f", among them {estimate.unknown[0]}" if estimate.unknown else ""
-        return [f"no gain is predicted: too little in this run is like what is new with it{new}"]
-    return [f"operators that are new with it take {shown_ms(estimate.new_ms)}"] if estimate.new_ms else []
+    other = next((f", or {others[origin]}" for origin in origins if origin in others), "")
+    kind, what = _said(e, name, rows, origins)
+    origin = origins[0] if len(origins) == 1 else ""
+    title = f"{e.at(rows, what, origin)}: {e.of_time(rows)}"
+    return e.finding(kind, title, rows, f"Export with --rewrite {name} (or {AUTO}){other}.", rewrite=name)
 
 
 def _matching(e: Evidence, name: str) -> list[int]:
@@ -123,26 +63,19 @@ def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
 
 
 def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[FindingKind, str]:
-    """Return which kind of finding it is, and its title."""
+    """Return which kind of finding it is, and what is to be said of it."""
     entries = [e.breakdown.instances[row] for row in rows]
-    takes = f"{'takes' if len(rows) == 1 else 'take'} {e.share(rows):.0%} of the time"
     if name == LAYOUT:
-        moved = sum(entry.kind in LAYOUT_KINDS for entry in entries) or len(entries)
-        what = f"{counted(moved, 'layout change')} {'is' if moved == 1 else 'are'} not needed"
-        if others := len(entries) - moved:
-            changed = f"they and {counted(others, 'operator')} that would change with them"
-            return FindingKind.NEEDLESS_LAYOUT, f"{what}; {changed} take {e.share(rows):.0%} of the time"
-        return FindingKind.NEEDLESS_LAYOUT, f"{what} and {takes}"
+        moved = counted(len(rows), "layout change")
+        return FindingKind.NEEDLESS_LAYOUT, f"{moved} {'is' if len(rows) == 1 else 'are'} not needed"
     what = " and ".join(origins) or name
     beside = sum(entry.where == "delegated" and entry.kind == "transpose" for entry in entries)
-    around = f" and {counted(beside, 'layout change')} around them" if beside else ""
-    converted = [entry for row, entry in zip(rows, entries, strict=True) if conversion(e, row)]
+    around = [counted(beside, "transpose")] if beside else []
+    converted = sum(bool(conversion(e, row)) for row in rows)
     if converted:
         dtypes = " and ".join(sorted({dtype for row in rows for dtype in conversion(e, row)}))
-        return (
-            FindingKind.CONVERSIONS,
-            f"{what} computed through {dtypes}: {counted(len(converted), 'conversion')}{around} {takes}",
-        )
-    portable = [entry.operator for entry in entries if entry.where == "portable"]
-    whole = f"{counted(len(portable), 'operator')} outside the delegate{around}"
-    return FindingKind.PORTABLE_OPERATOR, f"{what}: {whole} {takes}"
+        parts = " and ".join([counted(converted, "conversion"), *around])
+        return FindingKind.CONVERSIONS, f"{what} computed through {dtypes}, with {parts}"
+    portable = sum(entry.where == "portable" for entry in entries)
+    parts = " and ".join(([counted(portable, "operator")] if portable > 1 else []) + around)
+    return FindingKind.PORTABLE_OPERATOR, f"{what} runs outside the delegate{f', with {parts}' if parts else ''}"

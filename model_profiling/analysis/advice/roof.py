@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.roofs.group_work import of_roof
 from model_profiling.analysis.roofs.roof_rates import PRODUCT, roof_kind
-from model_profiling.analysis.roofs.roofline import AT_THE_ROOF, OperatorRoof
+from model_profiling.analysis.roofs.roofline import OperatorRoof
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.analysis.timing.work import Product
@@ -15,8 +15,8 @@ from model_profiling.base.units import counted
 # part of a tile is empty, or is loaded and stored for few steps along k.
 _FEW_COLUMNS, _FEW_ROWS, _SHORT = 16, 8, 32
 
-# Where a kind has probes of its own, an operator differs from them in little but where its data come from. That decides
-# how fast it is if memory limits it, and else makes it up to twice as slow; below that something is wrong with it.
+# An operator differs from the probes of its kind in its shape and in where its data come from. That makes it up to
+# twice as slow; below that something is wrong with it. What memory limits, and is no product, may be slower still.
 _FAR_BELOW = 0.5
 
 Reason = Callable[[Product, OperatorRoof], bool]
@@ -48,14 +48,13 @@ def below_roof(e: Evidence) -> Iterator[Finding]:
         reached = of_roof(e.breakdown, members, roofs) or 0.0
         which = counted(len(members), f"{category} operator")
         verb = "runs" if len(members) == 1 else "run"
-        title = f"{which} {verb} at {reached:.0%} of what this CPU reaches and "
-        title += f"take{'s' if len(members) == 1 else ''} {e.share(members):.0%} of the time"
+        title = f"{which} {verb} at {reached:.0%} of what this CPU reaches: {e.of_time(members)}"
         step = _STEPS[category] if products else _OTHERWISE
         yield e.finding(FindingKind.BELOW_ROOF, title, members, step, _reasons(e, members, roofs))
 
 
 def _below(roof: OperatorRoof, product: bool) -> bool:
-    return roof.of_roof < AT_THE_ROOF if product else roof.of_roof < _FAR_BELOW and roof.bound == "compute"
+    return roof.of_roof < _FAR_BELOW and (product or roof.bound == "compute")
 
 
 def _reasons(e: Evidence, rows: list[int], roofs: dict[int, OperatorRoof]) -> list[str]:

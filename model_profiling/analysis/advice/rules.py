@@ -1,14 +1,14 @@
-"""Advice: a short ranked list of findings, each with its evidence, what it would gain, and what to do next.
+"""Advice: a short ranked list of findings, each with its line of the model, its share of the time, and what to do next.
 
 A rule looks for evidence in the run and says nothing without it. Rules stand in the order in which they may claim
-operators, the particular before the general: what one finding is about, no later one counts again. Only findings of
-kinds whose predictions were held against measurement have a gain; docs/advice.md has the record.
+operators, the particular before the general: what one finding is about, no later one counts again. Nothing is
+predicted: a gain is one that this run measured.
 """
 
 from model_profiling.analysis.advice import compute, layout, llm, portable, rewrites, roof, startup, threads
-from model_profiling.analysis.advice.finding import LEAST_GAIN, Rule, by_flag
 from model_profiling.analysis.advice.finding import Evidence as Evidence
 from model_profiling.analysis.advice.finding import Finding as Finding
+from model_profiling.analysis.advice.finding import Rule, by_flag
 
 # Below this share of the time a finding is not worth a reader's attention.
 LEAST_SHARE = 0.01
@@ -57,16 +57,15 @@ def advise(evidence: Evidence) -> list[Finding]:
     for rule in _RULES:
         for finding in rule(evidence):
             # A rule goes on only after its last finding has claimed what it is about.
-            worth = finding.gain is None or finding.gain >= LEAST_GAIN
             least_ms = finding.ms - evidence.error_ms(finding.instances)
-            if worth and least_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
+            if least_ms >= LEAST_SHARE * whole and not evidence.claimed & set(finding.instances):
                 evidence.claimed.update(finding.instances)
                 found.append(finding)
-    gains = [*rewrites.together(evidence, found), *sorted(found, key=_rank)][:_MOST_FINDINGS]
+    gains = sorted(found, key=_rank)[:_MOST_FINDINGS]
     first, last = ([finding for rule in rules for finding in rule(evidence)] for rules in (FIRST, LAST))
     return [*first, *gains, *last]
 
 
 def _rank(finding: Finding) -> tuple[bool, float, float]:
-    """Return the sort key: flags before redesigns, then by gain; else by the time it is about."""
+    """Return the sort key: flags before redesigns, then by measured gain; else by the time it is about."""
     return not by_flag(finding), -(finding.gain or 1.0), -finding.share

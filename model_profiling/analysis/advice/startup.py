@@ -25,7 +25,7 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
     each = shown_mib(memory.growth_per_execution_bytes)
     yield e.measurement(
         FindingKind.MEMORY_GROWTH,
-        f"memory grows by {each} with every inference: a leak",
+        "memory grows with every inference: a leak",
         f"{each} an inference",
         "Look for an operator or a library that allocates and does not free: a custom operator, a preloaded library, "
         "outputs that are kept. Run with heaptrack or LeakSanitizer.",

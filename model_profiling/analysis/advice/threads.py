@@ -100,4 +100,4 @@ def _finding(
 ) -> Finding:
     """Return a finding about the whole: no operator of its own, so that others may claim all of them."""
     whole = evidence.breakdown.execute_ms
-    return Finding(rule, title, remarks, whole, 1.0, gain, next_step, saved_ms=whole * (1 - 1 / gain))
+    return Finding(rule, title, remarks, whole, 1.0, gain, next_step, "measurement", whole * (1 - 1 / gain))

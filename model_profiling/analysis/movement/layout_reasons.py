@@ -104,6 +104,13 @@ def explain_layout(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutRea
     return LayoutReasons(_groups(why, moved), _groups(why, copied))
 
 
+def moved_bytes(flow: DataFlow, position: int) -> int | None:
+    """Return what a step writes if it only moves values, 0 if it computes; None if that is not known before it runs."""
+    step = flow.steps[position]
+    moves = bool(step.permutation) and not _becomes_flag(flow, position)
+    return _written(step) if moves or copy_kind(step) else 0
+
+
 def copy_kind(step: FlowStep) -> str:
     """Return what a step copies values for, '' if it computes with them or changes their order."""
     if step.permutation:

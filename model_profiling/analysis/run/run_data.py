@@ -11,6 +11,7 @@ from typing import TypeVar
 import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Numerics, read_numerics, side
+from model_profiling.analysis.compare.auto_comparison import AutoComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, read_runtimes
 from model_profiling.analysis.graph.sources import read_sources
@@ -73,11 +74,12 @@ class RunData:
         # Those of the whole run, whatever is shown of it.
         manifest = self.run_directory.manifest() if self.only else self.manifest
         self.roofs = run_roofs(self.path, manifest)
-        for name in ("numerics", "runtimes"):
+        for name in ("numerics", "runtimes", "auto"):
             self.__dict__.pop(name, None)
         versions = sorted({record.runner.executorch_name for record in manifest.experiments.values()})
         found = {TABLE_INPUT: self.table.identity, ROOFS_INPUT: self.roofs.identity}
         found |= {"accuracy of layers": _identity(self.numerics), "comparison of runtimes": _identity(self.runtimes)}
+        found["comparison with --rewrite auto"] = _identity(self.auto)
         program = manifest.model.file()
         found[ETRECORD_INPUT] = _etrecord_identity(artifacts.ExportPaths(program).etrecord) if program else ""
         found |= {f"kernel table of ExecuTorch {version}": user_table_identity(version) for version in versions}
@@ -198,6 +200,16 @@ class RunData:
         with contextlib.suppress(InputError):
             found = read_runtimes(path)
             return found if found.pte_sha256 == self.manifest.model.sha256 else None
+        return None
+
+    @functools.cached_property
+    def auto(self) -> AutoComparison | None:
+        """This .pte and the same model with `--rewrite auto`, as `profile` measured them; None if it did not."""
+        path = self.path / artifacts.AUTO_COMPARISON
+        with contextlib.suppress(InputError):
+            if not self.path.is_file() and files.is_file(path):
+                found = files.read_json(path, AutoComparison, "comparison with --rewrite auto")
+                return found if found.pte_sha256 == self.manifest.model.sha256 else None
         return None
 
     @property

@@ -81,12 +81,6 @@ def apply_speedups(
     )
 
 
-def saving(breakdown: Breakdown, ms: float) -> float | None:
-    """Return how many times faster the whole would be if `ms` of it were gone; None if nothing would be left."""
-    rest = breakdown.execute_ms - ms
-    return breakdown.execute_ms / rest if rest > 0 else None
-
-
 def parse_speedups(texts: list[str]) -> dict[str, float]:
     """Return `CONV=3` as a person types it, into names and numbers."""
     speedups = {}

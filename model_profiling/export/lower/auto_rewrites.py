@@ -1,28 +1,35 @@
 """`--rewrite auto`: which rewrites a model is exported with.
 
 The graph is lowered with one rewrite after the other, in the order in which they are applied. One stays if the program
-changes and is not predicted to take longer, by typical prices of what it has more and less of; and if it takes no
-products away from kernels of SME2.
+then has fewer operators outside delegates, moves fewer bytes or calls fewer delegates, none of these more, and if no
+CONV or GEMM operator loses its SME2 kernel.
 """
 
 import io
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import torch
 
-from model_profiling.analysis.movement.candidates import difference
-from model_profiling.analysis.movement.typical_prices import typical_ns
+from model_profiling.analysis.movement.layout_reasons import moved_bytes
 from model_profiling.analysis.sme2.kernel_table import KernelLookup, known_table, node_kind
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES
+from model_profiling.base.units import counted, shown_bytes
 from model_profiling.export.lower import io_layout
-from model_profiling.export.lower.capture_and_lower import capture_prepared
-from model_profiling.export.lower.lowering import emit, lower, lowering_of
+from model_profiling.export.lower.capture_and_lower import (
+    LoweredModel,
+    capture_plain,
+    capture_prepared,
+    finished,
+    lower_prepared,
+)
+from model_profiling.export.lower.lowering import LoweredProgram, emit, lower, lowering_of
 from model_profiling.export.lower.needless_transposes import needless_transposes
-from model_profiling.export.prepare.preparation import Prepared, do_rewrites, quantize
+from model_profiling.export.prepare.preparation import Prepared, quantize, rewrite
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites import matches
 from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.export.stages import Stages
 from model_profiling.formats.pte.dataflow import DataFlow
@@ -32,36 +39,53 @@ from model_profiling.upstream.reliance import holds, installed_version
 
 # Lowering takes some milliseconds for each operator: so many operators are lowered to choose, in all.
 MOST_NODES = 20_000
-# Of all multiply-accumulates: what a rewrite may take from kernels of SME2 without being said to.
-_LEAST_TAKEN = 0.01
+
+
+class ProgramCounts(NamedTuple):
+    """What a rewrite may lessen and must not add to. `unsized` are moves of values whose size is not known."""
+
+    outside: int
+    moved: int
+    unsized: int
+    calls: int
 
 
 @dataclass(frozen=True)
 class _Trial:
     """The program with some rewrites, how many operators its graph had, and which other rewrites find something."""
 
+    made: LoweredModel
     flow: DataFlow
     size: int
     others: frozenset[str]
 
 
-def quantized_and_settled(
+def lower_settled(
     prepared: Prepared, request: ExportRequest, stages: Stages, left_out: Sequence[RewriteChoice] = ()
-) -> tuple[ExportRequest, Prepared]:
-    """Quantize the model if its dtype asks for it, and put names in the place of `auto`, or none if all are known to be
-    left out."""
+) -> tuple[ExportRequest, LoweredProgram, Any, Prepared]:
+    """Quantize and lower the model; in the request that is returned names stand in the place of `auto`, or none if all
+    are known to be left out."""
     quantized = dtype_of(request.dtype).quantized
     if quantized == "weights":
         # This changes the model itself, and the graph has to be quantized anew with every rewrite.
         prepared = _quantized(prepared, request, stages)
     asked = AUTO in request.rewrites
-    request, choices = _settled(prepared, request, stages, left_out)
+    request = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO))
+    choices, trial = [*left_out], None
+    if asked and not left_out and holds(OPERATORS):
+        with stages.stage("choose rewrites"):
+            choices, trial = _chosen(_Trials(prepared, request))
+    if trial is not None:
+        request = replace(request, rewrites=trial.made.rewrites)
+        lowered, program, prepared = finished(trial.made, request, stages)
+    else:
+        if quantized == "graph":
+            prepared = _quantized(prepared, request, stages)
+        lowered, program, prepared = lower_prepared(prepared, request, stages)
     if asked and not choices:
         nothing = f"--rewrite {AUTO} finds nothing more to change in {request.model} ({request.dtype})"
         prepared = replace(prepared, warnings=[*prepared.warnings, nothing])
-    if quantized == "graph":
-        prepared = _quantized(prepared, request, stages)
-    return request, replace(prepared, auto=choices)
+    return request, lowered, program, replace(prepared, auto=choices)
 
 
 def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
@@ -69,125 +93,123 @@ def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Pr
         return quantize(prepared, request)
 
 
-def _settled(
-    prepared: Prepared, request: ExportRequest, stages: Stages, left_out: Sequence[RewriteChoice]
-) -> tuple[ExportRequest, list[RewriteChoice]]:
-    """Return the request with rewrites that have names in the place of `auto`, and what was chosen and left out."""
-    if AUTO not in request.rewrites:
-        return request, []
-    named = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO), candidates=False)
-    choices = [*left_out]
-    if holds(OPERATORS) and not left_out:
-        with stages.stage("choose rewrites"):
-            choices = _chosen(_Trials(prepared, named))
-    names = (*named.rewrites, *(choice.name for choice in choices if choice.applied))
-    return replace(request, rewrites=names), choices
-
-
 class _Trials:
-    """Lowers the model with rewrites more, each set of them once."""
+    """Lowers the model with more rewrites than were asked for by name."""
 
     def __init__(self, prepared: Prepared, request: ExportRequest) -> None:
         self._prepared, self._quiet = prepared, Stages(None, io.StringIO(), lambda stage: None)
         self.request = request
-        self._captured: torch.export.ExportedProgram | None = None
-        self._known: dict[tuple[str, ...], _Trial | None] = {}
+        self._plain: tuple[torch.export.ExportedProgram, Prepared] | None = None
         self.lowered_nodes = 0
 
-    def of(self, names: Iterable[str]) -> _Trial | None:
+    def of(self, names: Sequence[str]) -> _Trial | None:
         """Return the program with these rewrites as well; None if it cannot be lowered, or nobody can read it."""
-        key = tuple(sorted(names))
-        if key not in self._known:
-            self._known[key] = self._lowered(replace(self.request, rewrites=(*self.request.rewrites, *key)))
-        return self._known[key]
-
-    def _lowered(self, asked: ExportRequest) -> _Trial | None:
+        asked = replace(self.request, rewrites=(*self.request.rewrites, *names))
         try:
-            graph, found = self._graph(asked)
+            graph, prepared = self._graph(asked)
             size = sum(node.op == "call_function" for node in graph.graph.nodes)
             self.lowered_nodes += size
-            flow = io_layout.read_emitted(emit(lower(graph, **lowering_of(asked))))[1]
+            lowered = lower(graph, **lowering_of(asked))
+            program = emit(lowered)
+            flow = io_layout.read_emitted(program)[1]
         except Exception:  # noqa: BLE001 - lowering raises whatever it likes; an export without the rewrite goes on
             return None
         if flow is None:
             return None
+        found = {name for name, places in (prepared.rewrites or {}).items() if places}
         # Some layout changes only the program shows.
-        turned = {LAYOUT} if asked.backend == "xnnpack" and needless_transposes(flow) else set()
-        return _Trial(flow, size, frozenset({name for name, places in found.items() if places} | turned))
+        found |= {LAYOUT} if asked.backend == "xnnpack" and needless_transposes(flow) else set()
+        made = LoweredModel(graph, lowered, program, prepared, asked.rewrites)
+        return _Trial(made, flow, size, frozenset(found.difference(asked.rewrites)))
 
-    def _graph(self, asked: ExportRequest) -> tuple[torch.export.ExportedProgram, dict[str, list[str]]]:
-        """Return the graph with the rewrites that are asked for, and where others would change it."""
+    def _graph(self, asked: ExportRequest) -> tuple[torch.export.ExportedProgram, Prepared]:
+        """Return the graph with the rewrites that are asked for, and what was found in it."""
         if dtype_of(asked.dtype).quantized == "graph":
-            quantized = quantize(replace(self._prepared, rewrites=None), asked)
-            graph, prepared = capture_prepared(quantized, asked, self._quiet)
-            return graph, prepared.rewrites or {}
-        if self._captured is None:
-            self._captured = capture_prepared(self._prepared, replace(asked, rewrites=()), self._quiet)[0]
-        graph = copy_program(self._captured)
-        do_rewrites(graph, asked, REWRITES)
-        return graph, matches(graph, [name for name in REWRITES if name not in asked.rewrites])
+            return capture_prepared(quantize(self._prepared, asked), asked, self._quiet)
+        if self._prepared.model.dynamic_shapes is not None:
+            # Sizes that are known only at run time do not survive a copy of the graph.
+            return capture_prepared(self._prepared, asked, self._quiet)
+        if self._plain is None:
+            self._plain = capture_plain(self._prepared, asked, self._quiet)
+        graph = copy_program(self._plain[0])
+        return graph, rewrite(graph, asked, self._plain[1], list(REWRITES))
 
 
-def _chosen(trials: _Trials) -> list[RewriteChoice]:
-    """Choose one after the other; what costs time alone is tried once more beside those that were chosen."""
-    plain = trials.of(())
-    if plain is None:
-        return []
+def _chosen(trials: _Trials) -> tuple[list[RewriteChoice], _Trial | None]:
+    """Choose one after the other; what was left out for what it adds is tried once more beside others that stay."""
+    now = trials.of(())
+    if now is None:
+        return [], None
     names: list[str] = []
     choices: dict[str, RewriteChoice] = {}
+    tried_with: dict[str, int] = {}
     for again in (False, True):
-        for name in [name for name in REWRITES if name not in (*trials.request.rewrites, *names)]:
-            now = trials.of(names) or plain
-            if name not in now.others or (again and name in choices and choices[name].change is None):
+        for name in REWRITES:
+            if name not in now.others or (again and tried_with.get(name, len(names)) == len(names)):
                 continue
-            choice = _tried(name, trials, names, now)
-            if choice is not None:
-                choices[name] = choice
-                names += [name] if choice.applied else []
-    return [choices[name] for name in REWRITES if name in choices]
+            choices[name], other = _tried(name, trials, names, now)
+            if choices[name].applied and other is not None:
+                names.append(name)
+                now = other
+            elif other is not None:
+                tried_with[name] = len(names)
+    return [choices[name] for name in REWRITES if name in choices], now
 
 
-def _tried(name: str, trials: _Trials, names: list[str], now: _Trial) -> RewriteChoice | None:
-    """Return what becomes of a rewrite beside those of `names`; None if it changes nothing in the program."""
+def _tried(name: str, trials: _Trials, names: list[str], now: _Trial) -> tuple[RewriteChoice, _Trial | None]:
+    """Return what becomes of a rewrite beside those of `names`, and the program with it."""
     if trials.lowered_nodes + now.size > MOST_NODES:
         why = f"not tried: of a graph of {now.size} operators not all rewrites are; --rewrite {name} asks for it"
-        return RewriteChoice(name, False, why)
+        return RewriteChoice(name, False, why), None
     other = trials.of([*names, name])
     if other is None:
-        return RewriteChoice(name, False, "the model cannot be lowered with it")
-    return _choice(name, now.flow, other.flow) if difference(now.flow, other.flow) else None
-
-
-def _choice(name: str, before: DataFlow, after: DataFlow) -> RewriteChoice:
-    change = typical_ns(after) / (typical_ns(before) or 1.0)
+        return RewriteChoice(name, False, "the model cannot be lowered with it"), None
     table = known_table(installed_version("executorch"))
-    taken = taken_from_sme2(before, after, table) if table is not None else 0.0
-    if taken > _LEAST_TAKEN:
-        why = f"takes {taken:.0%} of the multiply-accumulates from SME2 kernels; for a CPU without SME2 name it"
-        return RewriteChoice(name, False, why, change)
-    if change > 1:
-        return RewriteChoice(name, False, f"predicted to take {change:.2f} times as long", change)
-    return RewriteChoice(name, True, f"predicted to take {change:.2f} of the time", change)
+    if table is not None and (taken := taken_from_sme2(now.flow, other.flow, table)):
+        why = f"takes {taken:.1%} of the multiply-accumulates from SME2 kernels; for a CPU without SME2 name it"
+        return RewriteChoice(name, False, why), None
+    before, after = program_counts(now.flow), program_counts(other.flow)
+    more, fewer = (words(*pair) for pair in ((before, after), (after, before)))
+    if more:
+        return RewriteChoice(name, False, f"would add {more}"), other
+    if not fewer:
+        return RewriteChoice(name, False, "leaves as many operators outside delegates, bytes moved and calls"), other
+    return RewriteChoice(name, True, f"saves {fewer}"), other
+
+
+def program_counts(flow: DataFlow) -> ProgramCounts:
+    """Return how many operators a program has outside delegates, what it moves, and how often it calls a delegate."""
+    outside = sum(step.node is None and "::" in step.op for step in flow.steps)
+    calls = {step.instruction for step in flow.steps if step.node is not None or "::" not in step.op}
+    moved = [moved_bytes(flow, position) for position in range(len(flow.steps))]
+    return ProgramCounts(outside, sum(size or 0 for size in moved), moved.count(None), len(calls))
+
+
+def words(less: ProgramCounts, more: ProgramCounts) -> str:
+    """Return what the second program has more of than the first, '' if nothing."""
+    outside, moved, unsized, calls = (max(0, b - a) for a, b in zip(less, more, strict=True))
+    said = [counted(outside, "operator outside delegates", "operators outside delegates")] if outside else []
+    said += [f"{shown_bytes(moved)} moved"] if moved else []
+    said += [counted(unsized, "transpose or copy", "transposes or copies")] if unsized else []
+    said += [counted(calls, "delegate call")] if calls else []
+    return ", ".join(said)
 
 
 def taken_from_sme2(before: DataFlow, after: DataFlow, table: KernelLookup) -> float:
     """Return the part of all multiply-accumulates that run on SME2 in the first program, and not in the second."""
     (had, other), (has, more) = _by_kernel(before, table), _by_kernel(after, table)
-    # What is gone altogether was not taken away.
-    return max(0, min(had - has, more - other)) / max(had + other, 1)
+    # What is gone altogether was not taken away; what another operator gains does not make up for one that loses.
+    alike = ((had - has) & (more - other)).total()
+    whole = min(had.total() - has.total(), more.total() - other.total())
+    return max(0, alike, whole) / max(had.total() + other.total(), 1)
 
 
-def _by_kernel(flow: DataFlow, table: KernelLookup) -> tuple[int, int]:
-    """Return the multiply-accumulates with SME2 kernels, and those without."""
-    with_sme2 = without = 0
+def _by_kernel(flow: DataFlow, table: KernelLookup) -> tuple[Counter[int], Counter[int]]:
+    """Return the multiply-accumulates with SME2 kernels, and those without: of all operators that do so many each."""
+    with_sme2, without = Counter[int](), Counter[int]()
     for step in flow.steps:
         kind = node_kind(step.node) if step.node is not None else None
-        if step.node is None or kind is None:
-            continue
-        known = table.find(kind)
-        work = step.node.multiply_accumulates or 0
-        if known is not None and known.on_sme2:
-            with_sme2 += work
-        else:
-            without += work
+        if step.node is not None and kind is not None:
+            known, work = table.find(kind), step.node.multiply_accumulates or 0
+            (with_sme2 if known is not None and known.on_sme2 else without)[work] += work
     return with_sme2, without

@@ -1,6 +1,6 @@
 """Capture, rewrite and lower a prepared model, and emit its program."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
@@ -9,14 +9,23 @@ import torch
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
 from model_profiling.export.lower import io_layout
-from model_profiling.export.lower.candidates import with_candidates
 from model_profiling.export.lower.lowering import LoweredProgram, capture, emit, lower, lowering_of
 from model_profiling.export.prepare.dtype_cost import dtype_cost
 from model_profiling.export.prepare.kept_layers import keep_in_fp32
 from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
-from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.export.stages import Stages
+
+
+@dataclass(frozen=True)
+class LoweredModel:
+    """A captured graph, what it was lowered to, the program that ExecuTorch emitted, and what was found on the way."""
+
+    captured: torch.export.ExportedProgram
+    lowered: LoweredProgram
+    program: Any
+    prepared: Prepared
+    rewrites: tuple[str, ...]
 
 
 def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
@@ -24,12 +33,15 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
     captured, prepared = capture_prepared(prepared, request, stages)
     with stages.stage("lower to the backend"):
         lowered = lower(captured, **lowering_of(request))
-    prepared = _with_remarks(prepared, lowered, request)
     with stages.stage("plan memory and emit"):
         program = emit(lowered)
-    if request.candidates:
-        with stages.stage("look what rewrites would give"):
-            prepared = with_candidates(prepared, request, program)
+    return finished(LoweredModel(captured, lowered, program, prepared, request.rewrites), request, stages)
+
+
+def finished(made: LoweredModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
+    """Return a lowered model with what only the request as a whole decides: remarks, and the layout of its border."""
+    captured, lowered, program = made.captured, made.lowered, made.program
+    prepared = _with_remarks(made.prepared, lowered, request)
     if request.io_layout == "channels_last":
         with stages.stage("lower with channels-last inputs and outputs"):
             lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
@@ -40,6 +52,16 @@ def capture_prepared(
     prepared: Prepared, request: ExportRequest, stages: Stages
 ) -> tuple[torch.export.ExportedProgram, Prepared]:
     """Capture the graph and do the rewrites that were asked for; return it and what was found."""
+    captured, prepared = capture_plain(prepared, request, stages)
+    pending = [name for name in REWRITES if name not in (prepared.rewrites or {})]
+    with stages.stage("rewrite the graph"):
+        return captured, rewrite(captured, request, prepared, pending)
+
+
+def capture_plain(
+    prepared: Prepared, request: ExportRequest, stages: Stages
+) -> tuple[torch.export.ExportedProgram, Prepared]:
+    """Capture the graph, with the layers in fp32 that were asked for."""
     model = prepared.model
     with stages.stage("capture the graph"):
         call = model.inputs, model.keyword_inputs
@@ -47,9 +69,6 @@ def capture_prepared(
         if request.keep_fp32 and dtype_of(request.dtype).halves:
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
             prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
-        pending = tuple(name for name in REWRITES if name not in (prepared.rewrites or {}))
-        plain = copy_program(captured) if request.candidates and request.rewrites else captured
-        prepared = rewrite(captured, request, replace(prepared, captured=plain, pending=pending), list(pending))
     return captured, prepared
 
 

@@ -15,7 +15,7 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lower.auto_rewrites import quantized_and_settled
+from model_profiling.export.lower.auto_rewrites import lower_settled
 from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lower.lowering import LoweredProgram
@@ -61,8 +61,7 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
         plain = prepared
-        request, prepared = quantized_and_settled(prepared, request, stages)
-        lowered, program, prepared = lower_prepared(prepared, request, stages)
+        request, lowered, program, prepared = lower_settled(prepared, request, stages)
         with stages.stage("look for transposes and copies"), _written(program) as paths:
             layout = _explained(paths, request.io_layout)
             missing, no_runner = _missing(paths, lowered)

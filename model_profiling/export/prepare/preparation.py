@@ -21,7 +21,7 @@ from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import restored_state
-from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice, StepChange
+from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice
 from model_profiling.upstream.captured_graphs import OPERATORS
 from model_profiling.upstream.reliance import holds
 
@@ -39,10 +39,6 @@ class Prepared:
     rewrites: dict[str, list[str]] | None = None
     # Rewrites that were asked for and found nothing.
     without: tuple[str, ...] = ()
-    # The graph before rewrites, those that are done to it, and what the program would be with others.
-    captured: torch.export.ExportedProgram | None = None
-    pending: tuple[str, ...] = ()
-    candidates: dict[str, list[StepChange]] = field(default_factory=dict)
     # The weights before they were converted, if some layers keep them; and what the ranges of int8 were set by.
     weights: dict[str, torch.Tensor] = field(default_factory=dict)
     calibration: CalibrationRecord | None = None

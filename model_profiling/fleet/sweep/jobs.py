@@ -154,7 +154,6 @@ class Jobs:
             target=asked.model,
             options=options,
             rewrites=variant.rewrites,
-            candidates=True,
         )
 
     def program(self, variant: SweepProgram) -> Path:

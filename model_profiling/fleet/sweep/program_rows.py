@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from model_profiling.base.rewrites import NO_REWRITE
 from model_profiling.fleet.sweep.result import CellRecord, CellResult, SweepResult
-from model_profiling.fleet.sweep.sweep_file import NO_REWRITE
 from model_profiling.report.charts.programs import OFF, ON, PREDICTED, Bounded, ProgramLatency
 
 

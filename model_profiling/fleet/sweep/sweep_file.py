@@ -9,7 +9,7 @@ import msgspec
 
 from model_profiling.base import dtypes, files
 from model_profiling.base.errors import InputError
-from model_profiling.base.rewrites import REWRITE_CHOICES
+from model_profiling.base.rewrites import NO_REWRITE, REWRITE_CHOICES
 from model_profiling.base.visible import not_utf8
 from model_profiling.pipeline.config import closest_key, explain_error, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
@@ -20,8 +20,6 @@ from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Timing
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$(?!\n)"
-# What a sweep calls an export without rewrites.
-NO_REWRITE = "none"
 _LONGEST_NAME = 200
 _MOST_CELLS = 10_000
 _START = 'Start from {"models": ["toy_cnn"], "dtypes": ["fp32", "fp16"]}.'
@@ -376,7 +374,6 @@ def json_schema() -> dict[str, Any]:
     properties = schema["$defs"]["SweepFile"]["properties"]
     properties["dtypes"]["items"] = {"enum": list(dtypes.NAMES)}
     rewrite = {"enum": [*REWRITE_CHOICES]}
-    none = {"enum": [*REWRITE_CHOICES, NO_REWRITE]}
-    properties["rewrites"]["items"] = {"anyOf": [none, {"type": "array", "items": rewrite}]}
+    properties["rewrites"]["items"] = {"anyOf": [rewrite, {"type": "array", "items": rewrite}]}
     properties["$schema"] = {"type": "string"}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "sme2-kit sweep file", **schema}

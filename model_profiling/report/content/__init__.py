@@ -3,6 +3,7 @@
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Report, Section
 from model_profiling.report.content import (
+    auto,
     changes,
     findings,
     first_screen,
@@ -32,6 +33,7 @@ def report(run: RunView, title: str = "") -> Report:
     sections: list[Section | None] = [
         phases.section(run),
         time.categories(near, len(run.summary.experiments)),
+        auto.section(run.auto),
         changes.section(near),
         modules.section(near),
         operators.operators(near),

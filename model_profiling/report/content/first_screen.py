@@ -12,10 +12,11 @@ from model_profiling.analysis.timing.latency import Comparison, Latency
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import AdviceBlock, KeyFigure
+from model_profiling.report.content import auto
 from model_profiling.report.content.reproduce import rerun_command
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.content.source_lines import source
-from model_profiling.report.words import comparison_sentence, factor, gain_text, kernels_sentence
+from model_profiling.report.words import comparison_sentence, factor, kernels_sentence
 from model_profiling.runner.features import feature_label, meaning
 
 MOST_ACTIONS = 3
@@ -136,7 +137,7 @@ def legend(run: RunView) -> str:
 
 
 def actions(run: RunView) -> list[AdviceBlock]:
-    """Return the findings that would gain most, for the experiment that a reader wants faster."""
+    """Return the first findings, for the experiment that a reader wants faster."""
     # Of a language model, fewer for each of its phases.
     most = MOST_ACTIONS if len(_first(run)) < 2 else MOST_ACTIONS - 1
     return [advice_block(run, name, f) for name in _first(run) for f in _advice(run, name)[:most]]
@@ -155,7 +156,7 @@ def no_actions(run: RunView) -> str:
         return ""
     if not run.measured:
         return "Run on real hardware: without times nobody can say what is worth changing."
-    name, none = _first(run)[0], "No known change would save 1 % of the time or more."
+    name, none = _first(run)[0], "No finding is about 1 % of the time or more."
     return " ".join(filter(None, (none, at_the_roof(run, name), _costliest(run, name))))
 
 
@@ -173,9 +174,10 @@ def advice_block(run: RunView, name: str, finding: Finding) -> AdviceBlock:
     """Return a finding with the line of its costliest operator that has one."""
     instances = run.summary.experiments[name].breakdown.instances
     costliest = sorted((instances[row] for row in finding.instances), key=lambda entry: -entry.ms)
-    place = next((source(entry) for entry in costliest if source(entry)), "")
+    first = next((entry for entry in costliest if source(entry)), None)
+    place = source(first) if first is None or first.source_line not in finding.title else first.module
     title = _in_phase(run, name, finding.title)
-    return AdviceBlock(title, gain_text(finding), finding.evidence, finding.next_step, place)
+    return AdviceBlock(title, finding.measured, finding.evidence, finding.next_step, place)
 
 
 def shifts(run: RunView) -> list[str]:
@@ -202,6 +204,7 @@ def shifts(run: RunView) -> list[str]:
         found.append(f"{after} against {before}: {value} ({note}).")
     if len(others) > _MOST_SHIFTS:
         found.append(f"The section Latency has {len(others) - _MOST_SHIFTS} more comparisons.")
+    found = [auto.sentence(run.auto), *found] if run.auto is not None else found
     # Where nothing is to be done, that is said there.
     return found + [told for name in _first(run) if _advice(run, name) and (told := at_the_roof(run, name))]
 

@@ -3,7 +3,7 @@
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.content import first_screen
-from model_profiling.report.words import comparison_sentence, forecast_sentence, gain_text
+from model_profiling.report.words import comparison_sentence, forecast_sentence, with_cost
 
 
 def title(run: RunView) -> str:
@@ -33,7 +33,7 @@ def sentences(run: RunView) -> list[str]:
     found += [run.labelled(forecast_sentence(forecast)) for forecast in run.forecasts]
     for name in run.of_interest[:1]:
         for finding in run.summary.experiments[name].advice[:1]:
-            found.append(f"Next: {finding.title} ({gain_text(finding)}).")
+            found.append(f"Next: {with_cost(finding.title, finding.measured)}.")
     return found
 
 

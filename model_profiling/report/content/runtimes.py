@@ -36,7 +36,7 @@ def section(found: RuntimeComparison | None) -> Section | None:
         blocks.append(Bullets(said))
     for row in rows:
         if row.changes is not None:
-            blocks += _by_line(row.changes)
+            blocks += by_line(row.changes)
     if settings := [_settings(row) for row in rows]:
         blocks += [
             Paragraph("Versions and settings:"),
@@ -73,7 +73,7 @@ def _settings(row: RuntimeRow) -> Row:
     return (row.label, versions, runtime_words.settings(row), Name(Path(row.file).name))
 
 
-def _by_line(changes: ProgramChanges) -> list[Block]:
+def by_line(changes: ProgramChanges) -> list[Block]:
     """Return the lines that another runtime does in other time, those first at which the baseline is slower."""
     before, after = sides = (changes.before, changes.after)
     notes: list[Block] = [Bullets([f"{note}." for note in changes.notes])] if changes.notes else []

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.report import markdown, metric_columns, numbers
 from model_profiling.report.blocks import AdviceBlock, Block, Bullets, Number, Paragraph, Report, Row, Section, Table
-from model_profiling.report.words import agreement_sentence, comparison_sentence, gain_text
+from model_profiling.report.words import agreement_sentence, comparison_sentence
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run.run_view import RunView
@@ -36,7 +36,7 @@ def _advice(run: "RunView") -> list[Section]:
     for name in run.of_interest:
         advice = run.summary.experiments[name].advice
         blocks: list[Block] = [
-            AdviceBlock(finding.title, gain_text(finding), [], finding.next_step) for finding in advice
+            AdviceBlock(finding.title, finding.measured, [], finding.next_step) for finding in advice
         ]
         if blocks:
             found.append(Section("advice", f"What to do next ({run.label(name)})", blocks))

@@ -13,14 +13,16 @@ _MOST_PARTS, _MOST_MODULES = 6, 5
 
 def show_changes(changes: ProgramChanges, most: int = _MOST_PARTS) -> None:
     """Print the largest changes, adding up to the whole; one line where nothing changed."""
-    style = Style.of_stdout()
+    tell("\n".join(change_lines(changes, Style.of_stdout(), most)) + "\n")
+
+
+def change_lines(changes: ProgramChanges, style: Style, most: int = _MOST_PARTS) -> list[str]:
     notes = [f"  {style.dim('note')}  {wrapped(note, 8)}" for note in changes.notes]
     if not changes.different:
-        tell("\n".join([f"  {wrapped(change_words.unchanged_sentence(changes))}", *notes]) + "\n")
-        return
+        return [f"  {wrapped(change_words.unchanged_sentence(changes))}", *notes]
     lines = ["", *_parts(changes, most), *_modules(changes)]
     lines.append(f"  {style.dim(f'before: {changes.before}, now: {changes.after}, traced; intervals hold together')}")
-    tell("\n".join([*lines, *notes]) + "\n")
+    return [*lines, *notes]
 
 
 def _parts(changes: ProgramChanges, most: int) -> list[str]:

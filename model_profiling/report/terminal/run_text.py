@@ -14,17 +14,18 @@ from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
 from model_profiling.report import metric_columns, numbers
 from model_profiling.report.kernel_view import coverage_lines, detailed_experiments, table_alerts
+from model_profiling.report.terminal.changes_text import change_lines
 from model_profiling.report.terminal.style import Style, wrapped
 from model_profiling.report.terminal.text_table import table
 from model_profiling.report.words import (
     agreement_sentence,
     counted_name,
-    gain_text,
     growth_sentence,
     kernels_sentence,
     located_name,
     merge_sentences,
     unique_labels,
+    with_cost,
 )
 
 if TYPE_CHECKING:
@@ -54,8 +55,16 @@ def render_run(run: "RunView", style: Style) -> str:
         return "\n".join([*lines, *_evidence(run, style)]) + "\n"
     lines += [*first_screen(run, style), *phases(run), *threads(run), *_time(run, style), *changes(run), *modules(run)]
     lines += [*_latency(run), "", *startup(run, style), *_agreement_lines(run, style)]
-    lines += [*_remarks(run, style), *_notes(run, style), *_runtimes(run), _files(run.path, style)]
+    lines += [*_remarks(run, style), *_notes(run, style), *_auto(run, style), *_runtimes(run)]
+    lines.append(_files(run.path, style))
     return "\n".join(lines) + "\n"
+
+
+def _auto(run: "RunView", style: Style) -> list[str]:
+    """Return which lines `--rewrite auto` changed, if the program is faster with it."""
+    pairs = run.auto.pairs if run.auto is not None else []
+    found = [pair.changes for pair in pairs if pair.changes is not None and pair.latency.verdict == "faster"]
+    return [line for changes in found for line in ("", "  With --rewrite auto:", *change_lines(changes, style))]
 
 
 def _runtimes(run: "RunView") -> list[str]:
@@ -274,7 +283,7 @@ def _advice(name: str, experiment: ExperimentAnalysis, style: Style, named: bool
         return []
     lines = [f"  {style.bold('what to do next')}{f' ({name})' if named else ''}"]
     for number, finding in enumerate(experiment.advice[:_MOST_ADVICE], 1):
-        lines.append(f"  {number}. {wrapped(f'{finding.title} ({gain_text(finding)})', 5)}")
+        lines.append(f"  {number}. {wrapped(with_cost(finding.title, finding.measured), 5)}")
         lines.append(f"     {style.dim(wrapped(finding.next_step, 5))}")
     return [*lines, ""]
 

@@ -16,7 +16,7 @@ from model_profiling.report.content.roofline import headroom_line, roof_line
 from model_profiling.report.content.startup import lines as startup_lines
 from model_profiling.report.terminal.style import Style, wrapped
 from model_profiling.report.terminal.text_table import table
-from model_profiling.report.words import SME2_TITLE
+from model_profiling.report.words import SME2_TITLE, with_cost
 
 # A line of a model may be long; its beginning tells it.
 _MOST_LETTERS = 72
@@ -62,7 +62,7 @@ def _actions(actions: list[AdviceBlock], otherwise: str, style: Style) -> list[s
         return [f"  {wrapped(otherwise)}", ""] if otherwise else []
     lines = [f"  {style.bold('what to do next')}"]
     for number, action in enumerate(actions, 1):
-        lines.append(f"  {number}. {wrapped(f'{action.title} ({action.worth})', 5)}")
+        lines.append(f"  {number}. {wrapped(with_cost(action.title, action.worth), 5)}")
         at = f"{action.place}: " if action.place else ""
         lines.append(f"     {style.dim(wrapped(at + action.next_step, 5))}")
     return [*lines, ""]
