@@ -23,14 +23,18 @@ from model_profiling.base import files
 from model_profiling.base.directories import state_directory
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.file_locks import folder_held, hold_for_life, is_abandoned
-from model_profiling.store.artifacts import AUTO_COMPARISON, CATEGORIES, DERIVED, MANIFEST, ROOFS, RUN_NUMERICS, RUNTIMES
+from model_profiling.store import artifacts
+from model_profiling.store.artifacts import DERIVED, MANIFEST
 
 _FOLDER = ".change-"
 _NOTE = "change.json"
 # What a reader goes by, and so comes last.
 _INDEXES = (DERIVED, MANIFEST)
 # What is kept with a run and listed nowhere.
-_KEPT = (AUTO_COMPARISON, CATEGORIES, ROOFS, RUN_NUMERICS, RUNTIMES)
+_KEPT = (
+    *(artifacts.AUTO_COMPARISON, artifacts.CATEGORIES, artifacts.ROOFS),
+    *(artifacts.RUN_NUMERICS, artifacts.RUNTIMES),
+)
 # What the system says where one may read and not write.
 _READ_ONLY = (errno.EACCES, errno.EPERM, errno.EROFS)
 _KEY_BYTES = 32
