@@ -20,7 +20,10 @@ from model_profiling.analysis.compare.runtime_comparison import (
     compare_runtimes,
     with_tracing_cost,
 )
-from model_profiling.api.profiled_programs import ProfiledProgram, profiled_programs
+from model_profiling.analysis.run.measured_side import measured_side
+from model_profiling.analysis.runtimes.onnx_profile import onnx_side
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN, dtype_of
 from model_profiling.base.errors import InputError, InterruptionError, KitError
@@ -30,6 +33,7 @@ from model_profiling.base.visible import visible
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import checked_program
+from model_profiling.pipeline.experiment_files import profile_file
 from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
 from model_profiling.pipeline.phase_experiments import sequence_of
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
@@ -37,8 +41,53 @@ from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import TIMEOUT_S, measure
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.protocol import Ready
-from model_profiling.runtimes.runtime_table import EAGER, EXECUTORCH, OF_FILES, RUNTIMES, Runtime, runtime_of
+from model_profiling.runtimes.runtime_table import (
+    EAGER,
+    EXECUTORCH,
+    OF_FILES,
+    RUNTIMES,
+    Runtime,
+    optimized_file,
+    runtime_of,
+)
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
+
+
+@dataclass(frozen=True)
+class ProfiledProgram:
+    """Times of operators and what they add up to (None: `why` there are none); `unlinked` is why they have no lines."""
+
+    label: str
+    times: tuple[Profile, Breakdown] | None
+    unlinked: str = ""
+    why: str = ""
+
+
+def profiled_programs(
+    labels: Mapping[str, str], outcomes: Mapping[str, ExperimentOutcome]
+) -> dict[str, ProfiledProgram]:
+    """Return the programs that left a profile, by the names of their outcomes; one that is not sound says why."""
+    found = {}
+    for name, outcome in outcomes.items():
+        if outcome.failure is not None or not outcome.dumps:
+            continue
+        try:
+            profile, breakdown, unlinked = _profiled(outcome, labels[name])
+        except KitError as error:
+            found[name] = ProfiledProgram(labels[name], None, why=error.message)
+            continue
+        found[name] = ProfiledProgram(labels[name], (profile, breakdown), unlinked)
+    return found
+
+
+def _profiled(outcome: ExperimentOutcome, label: str) -> tuple[Profile, Breakdown, str]:
+    if outcome.runner.kind != "runtime":
+        return measured_side(outcome, label).profiled()
+    profiles = [profile_file(outcome, number) for number in range(len(outcome.dumps))]
+    optimized = optimized_file(outcome.dumps[0])
+    made = optimized if files.is_file(optimized) else None
+    return onnx_side(outcome.program.pte, profiles, made, outcome.traced_warmup)
+
 
 DEFAULT = (EXECUTORCH, EAGER)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")

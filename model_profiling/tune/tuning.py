@@ -32,19 +32,23 @@ from model_profiling.platforms.base import Platform
 from model_profiling.report.files import artifact_files
 from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import experiment_file
-from model_profiling.tune.deciding import (
+from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
+from model_profiling.tune.tune_result import (
     MOST_RIVALS,
     MOST_ROUNDS,
+    TriedVariant,
+    TuneResult,
     TuneStep,
     Turns,
     appended,
     ladder,
     preferred,
+    promising,
     rivals,
+    sqnr_of,
     step_gains,
+    won,
 )
-from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
-from model_profiling.tune.tune_result import TriedVariant, TuneResult, promising, sqnr_of, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from model_profiling.tune.winner_changes import winner_changes
 from model_profiling.tune.worst_layers import best_of_both, variants_of

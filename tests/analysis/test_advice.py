@@ -21,8 +21,13 @@ from model_profiling.analysis.advice.finding import by_flag
 from model_profiling.analysis.advice.rules import LEAST_SHARE, Evidence, Finding, advise
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.graph.sources import read_sources
+from model_profiling.analysis.movement.inverse_transposes import (
+    contiguous_layout,
+    is_in_order,
+    reshape_layout,
+    transpose_layout,
+)
 from model_profiling.analysis.movement.layout_reasons import transposes
-from model_profiling.analysis.movement.layouts import contiguous_layout, is_in_order, reshape_layout, transpose_layout
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, data_movement
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import load_table

@@ -19,9 +19,8 @@ import sme2_kit
 from model_profiling.base.cache import read_sealed, write_sealed
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.fleet.history.index import place_of
 from model_profiling.fleet.history.program_archive import KeptPrograms
-from model_profiling.fleet.history.run_history import RunHistory, parse_since
+from model_profiling.fleet.history.run_history import RunHistory, parse_since, place_of
 from model_profiling.fleet.history.run_search import real_roots
 from model_profiling.fleet.history.steps import with_steps
 from tests.conftest import ROOT, needs
@@ -245,7 +244,7 @@ def test_many_runs_are_read_once_and_in_little_memory(
     assert len(RunHistory([tmp_path / "runs"]).runs()) == 1600
     with monkeypatch.context() as patch:
         # What is indexed is not read again: without the reader the answers are the same.
-        patch.setattr("model_profiling.fleet.history.index.read_run", None)
+        patch.setattr("model_profiling.fleet.history.run_history.read_run", None)
         again = RunHistory([tmp_path / "runs"])
     assert len(again.top()) > 5 and len(again.coverage()) == 20 and len(again.series()) == 40
     script = (

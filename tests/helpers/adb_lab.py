@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from model_profiling.platforms.remote.android_power import device_directory
+from model_profiling.platforms.remote.android import device_directory
 from tests.conftest import ROOT, kit, needs
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_phone import Phone

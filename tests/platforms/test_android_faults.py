@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.platforms.remote.android_power import device_directory
+from model_profiling.platforms.remote.android import device_directory
 from model_profiling.store.run_directory import RunDirectory
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Finished, Lab, at_turn, short, write_config

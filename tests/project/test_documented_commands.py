@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.platforms.platform_table import local_name
-from model_profiling.platforms.remote.android_power import MODES
+from model_profiling.platforms.remote.android import MODES
 from tests.helpers.doc_blocks import blocks, commands
 from tests.helpers.workspace import shared_workspace, shell
 

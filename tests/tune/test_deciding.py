@@ -7,8 +7,17 @@ import pytest
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.cli.tune import as_text, following
 from model_profiling.store.run_directory import Turn
-from model_profiling.tune.deciding import appended, ladder, preferred, rivals, step_gains
-from model_profiling.tune.tune_result import TriedVariant, TuneResult, promising, won
+from model_profiling.tune.tune_result import (
+    TriedVariant,
+    TuneResult,
+    appended,
+    ladder,
+    preferred,
+    promising,
+    rivals,
+    step_gains,
+    won,
+)
 from model_profiling.tune.variants import TuneVariant
 
 pytestmark = pytest.mark.fast

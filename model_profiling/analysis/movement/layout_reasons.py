@@ -9,8 +9,13 @@ from math import prod
 
 import msgspec
 
-from model_profiling.analysis.movement.inverse_transposes import KINDS, is_layout_agnostic
-from model_profiling.analysis.movement.layouts import contiguous_layout, is_in_order, transpose_layout
+from model_profiling.analysis.movement.inverse_transposes import (
+    KINDS,
+    contiguous_layout,
+    is_in_order,
+    is_layout_agnostic,
+    transpose_layout,
+)
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.analysis.timing.work import BITS
 from model_profiling.formats.graph_terms import INPUT, packet, unique

@@ -1,20 +1,152 @@
 """An Android device behind adb: the kit's Linux runner with its own C library, paced as on a desktop."""
 
 import contextlib
+import re
+import shlex
+from pathlib import Path
 
-from model_profiling.base.errors import KitError
+import msgspec
+
+from model_profiling.base import files
+from model_profiling.base.directories import cache_directory
+from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.on_progress import OnNote
 from model_profiling.platforms.bundle import Bundle, kit_bundle
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, is_inherited, target_lock, wait_and_take
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
-from model_profiling.platforms.remote.android_power import PowerSettings
 from model_profiling.platforms.remote.android_probe import probe_device
 from model_profiling.platforms.remote.android_thermal import read_heat
+from model_profiling.platforms.remote.device import PATIENCE
 from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build
+
+# The learning path's two modes; `stayon` is its `svc power stayon true`. `keep` changes nothing.
+_ANIMATIONS = ("window_animation_scale", "transition_animation_scale", "animator_duration_scale")
+MODES: dict[str, dict[str, str]] = {
+    "keep": {},
+    "boost": {"low_power": "0", "stay_on_while_plugged_in": "15", **dict.fromkeys(_ANIMATIONS, "0")},
+    "app": {"low_power": "0", "stay_on_while_plugged_in": "1", **dict.fromkeys(_ANIMATIONS, "1")},
+}
+_UNSET = "null"
+# `svc power stayon true` sets all the ways to be plugged in that this Android knows: 7, or 15 since docks count.
+_STAY_ON = {"7", "15"}
+_WAIT_FOR_DEVICE_S = 10.0 * PATIENCE
+
+
+class SavedSettings(msgspec.Struct, frozen=True):
+    """The settings a device had before the kit touched them; `null` is one that was not set."""
+
+    serial: str
+    earlier: dict[str, str]
+
+
+class PowerSettings:
+    """Holds the device in a power mode from `apply` to `restore`."""
+
+    def __init__(self, device: AdbDevice, mode: str) -> None:
+        self._device = device
+        self._mode = mode
+        self._journal = device_directory(device.serial) / "settings.json"
+        self.record: dict[str, object] = {"mode": mode}
+
+    def apply(self) -> None:
+        """Put back what an earlier run left changed, then set this mode and make sure that it took."""
+        self.restore()
+        wanted = MODES[self._mode]
+        if not wanted:
+            # Nothing is changed; what there is goes into the manifest as far as it can be read.
+            with contextlib.suppress(KitError):
+                self.record |= {"found": {name: self._get(name) for name in MODES["boost"]}}
+            return
+        earlier = {name: self._get(name) for name in wanted}
+        self.record = {"mode": self._mode, "earlier": earlier}
+        files.write_json(self._journal, SavedSettings(self._device.serial, earlier))
+        for name, value in wanted.items():
+            self._set(name, value)
+        if self._mode == "boost":
+            self._device.shell("svc", "power", "stayon", "true")
+        applied = {name: self._get(name) for name in wanted}
+        self.record |= {"applied": applied}
+        for name, value in wanted.items():
+            if not _same(name, value, applied[name]):
+                raise SetupError(
+                    f"the device {self._device.serial} did not take the setting {name}={value} (it is {applied[name]})",
+                    "Some makers want `USB debugging (Security settings)` on as well; or use --power-mode keep.",
+                )
+
+    def restore(self) -> None:
+        """Put the earlier settings back and prove it; does nothing if none were changed."""
+        if not self._journal.is_file():
+            return
+        earlier = self._earlier()
+        for name, value in earlier.items():
+            self._set(name, value)
+        wrong = [name for name, value in earlier.items() if not _same(name, value, self._get(name))]
+        if wrong:
+            raise SetupError(
+                f"the device {self._device.serial} did not take back its settings {', '.join(wrong)}", self.by_hand()
+            )
+        self._journal.unlink()
+        self.record |= {"restored": True}
+
+    def restore_whatever_happened(self) -> str:
+        """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays so."""
+        if not self._journal.is_file():
+            return ""
+        with contextlib.suppress(KitError):
+            if self._device.reconnect(_WAIT_FOR_DEVICE_S):
+                self.restore()
+        if not self._journal.is_file():
+            return ""
+        return f"the power settings of {self._device.serial} are still changed. {self.by_hand()}"
+
+    def by_hand(self) -> str:
+        """Return the commands that restore the settings without the kit."""
+        try:
+            earlier = self._earlier()
+        except KitError as error:
+            return f"{error.message}. {error.hint}"
+        adb = ["adb", "-s", self._device.serial, "shell", "settings"]
+        calls = [shlex.join([*adb, *_change(name, value)]) for name, value in earlier.items()]
+        return f"The next run restores them first; by hand: {'; '.join(calls)}"
+
+    def _earlier(self) -> dict[str, str]:
+        try:
+            return files.read_json(self._journal, SavedSettings, "settings journal").earlier
+        except InputError as error:
+            raise SetupError(
+                f"the settings that {self._device.serial} had are not known any more: {error.message}",
+                f"Set battery saver, stay awake and animations as you like them, then remove {self._journal}.",
+            ) from None
+
+    def _get(self, name: str) -> str:
+        said = self._device.must(f"report its setting {name}", "settings", "get", "global", name).strip()
+        return said if re.fullmatch(r"[\w.+-]{1,64}", said) else _UNSET
+
+    def _set(self, name: str, value: str) -> None:
+        self._device.must(f"change its setting {name}", "settings", *_change(name, value))
+
+
+def _change(name: str, value: str) -> list[str]:
+    return ["delete", "global", name] if value == _UNSET else ["put", "global", name, value]
+
+
+def _same(name: str, wanted: str, found: str) -> bool:
+    if name == "stay_on_while_plugged_in" and wanted in _STAY_ON:
+        return found in _STAY_ON
+    try:
+        return float(wanted) == float(found)  # 1 and 1.0 are the same animation scale
+    except ValueError:
+        return wanted == found
+
+
+def device_directory(serial: str) -> Path:
+    """Return this computer's folder for a device; its name holds nothing of the serial that a file name could not."""
+    return cache_directory() / "android" / re.sub(r"[^A-Za-z0-9_-]", "_", serial)[:80]
+
 
 ROOT = "/data/local/tmp/sme2_kit"
 # The mode that changes no settings.

@@ -6,7 +6,7 @@ free one exists are values moved, once, and whoever wants the same later gets it
 
 Images are held as XNNPACK holds them: a 4-D tensor, NCHW by name, with channels last in memory. From such a tensor to
 the plain one of the same memory leads `permute(0, 2, 3, 1)`, and back `permute(0, 3, 1, 2)`. The lowering knows that
-neither moves anything (see export/free_permutes.py).
+neither moves anything (see export/lower/lowering.py).
 """
 
 import math
