@@ -18,15 +18,15 @@ from model_profiling.pipeline.schedule import Counts, default_budget_s
 from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import AUTO_COMPARISON
 
-# Of the time for all executions: what the pair gets of a budget that a user named, and beyond the default one.
-_OF_NAMED, _OF_DEFAULT = 1 / 3, 1 / 2
+# What the pair gets of a budget that a user named, and beyond the default one.
+_SHARE = 1 / 3
 
 
 def shared_counts(counts: Counts) -> tuple[Counts, Counts]:
     """Return what to measure of the run and of the pair: a budget is for both together."""
-    own, pair = counts.budget_s, _OF_DEFAULT * default_budget_s()
+    own, pair = counts.budget_s, _SHARE * default_budget_s()
     if counts.budget_s is not None:
-        own, pair = (1 - _OF_NAMED) * counts.budget_s, _OF_NAMED * counts.budget_s
+        own, pair = (1 - _SHARE) * counts.budget_s, _SHARE * counts.budget_s
     return replace(counts, budget_s=own), replace(counts, budget_s=pair, startup_launches=None)
 
 

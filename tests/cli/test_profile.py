@@ -49,6 +49,15 @@ class Tagger(nn.Module):
         return torch.cumsum(x * scale, 1)  # portable
 
 
+class Pooled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.head = nn.Conv2d(3, 16, 3), nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.head(self.conv(x).mean((2, 3)))
+
+
 class Broken(nn.Module):
     def forward(self, x):
         return x[:, : int(x.sum().item())]
@@ -133,28 +142,39 @@ def test_the_same_command_again_measures_nothing_and_gives_json(profiled: tuple[
     assert direct.returncode == 0 and list(home.glob("direct/runs/*/report.md")), direct.stderr
 
 
-def test_the_program_with_rewrites_is_measured_beside_the_one_without(profiled: tuple[Path, Any]) -> None:
-    home, done = profiled
-    run = Run.open(resolve(home / "results"))
+POOLED = ("profile", "net.py:Pooled", "--input", "1,3,12,12", "--dtype", "fp32", *QUICK, "--no-html", "--out", "pooled")
+
+
+def test_the_program_with_rewrites_is_measured_beside_the_one_without(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(NETWORK)
+    done = kit(*POOLED, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    run = Run.open(resolve(tmp_path / "pooled"))
     found = run.auto
     assert found is not None and not found.reason and found.outputs_agree is True
-    assert [(choice.name, choice.applied) for choice in found.choices] == [("cumsum", True)]
+    assert [(choice.name, choice.applied) for choice in found.choices] == [("keepdim", True)]
     (pair,) = found.pairs
     stock, auto = (f"{run.manifest.model.stem}{suffix}" for suffix in ("", "_auto"))
     assert (pair.latency.before, pair.latency.after) == (stock, auto) and pair.latency.paired
-    assert (home / found.pte).name == f"{auto}.pte" and (home / found.pte).is_file()
-    # By line, as `compare` says it: the cumulative sum is delegated now.
+    assert (tmp_path / found.pte).name == f"{auto}.pte" and (tmp_path / found.pte).is_file()
+    # By line, as `compare` says it: the mean is delegated now.
     assert pair.changes is not None
-    assert any(part.source_line.endswith(f":{line_of('torch.cumsum')}") for part in pair.changes.parts)
+    assert any(part.source_line.endswith(f":{line_of('.mean')}") for part in pair.changes.parts)
     report = (run.path / "report.md").read_text()
     for text in (done.stdout, report):
-        assert re.search(r"`?--rewrite auto`?: (\d+\.\d\dx (faster|slower)|no difference|not known) ", text)
-    assert "cumsum: saves 1 operator outside delegates" in report
-    printed = json.loads((run.path / "auto_comparison.json").read_text())
-    check_printed("auto_comparison", printed)
+        assert re.search(r"`--rewrite auto`: (\d+\.\d\dx (faster|slower)|no difference|not known) ", text)
+    assert "keepdim: saves 1 operator outside delegates" in report
     kept = (run.path / "auto_comparison.json").stat().st_mtime_ns
-    again = kit("profile", "net.py:Tagger", *FLAGS, *QUICK, "--outdir", "results", "--label", "first", cwd=home)
+    again = kit(*POOLED, "--json", cwd=tmp_path)
     assert again.returncode == 0 and (run.path / "auto_comparison.json").stat().st_mtime_ns == kept
+    check_printed("auto_comparison", json.loads(again.stdout)["auto"])
+
+
+def test_what_was_left_out_is_said_in_one_line(profiled: tuple[Path, Any]) -> None:
+    home, done = profiled
+    found = Run.open(resolve(home / "results")).auto
+    assert found is not None and not found.pairs and [choice.applied for choice in found.choices] == [False]
+    assert "`--rewrite auto` leaves the program as it is" in done.stdout
 
 
 def test_who_wants_no_rewrites_measures_none_and_who_needs_none_is_told(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.advice.portable import conversion, edges
-from model_profiling.analysis.movement.movement import LAYOUT_KINDS
+from model_profiling.analysis.movement.movement import LAYOUT_KINDS, place_of
 from model_profiling.analysis.movement.rewrite_matches import is_changed_by, origin_of, was_applied
 from model_profiling.analysis.timing.category_table import is_custom
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES, rewrites_for
@@ -40,7 +40,10 @@ def _finding(e: Evidence, name: str) -> Finding | None:
 def _matching(e: Evidence, name: str) -> list[int]:
     """Return the rows, and layout changes around them, of a rewrite that nobody lowered the program with."""
     if name == LAYOUT:
-        return e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
+        moving = e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
+        # Of what XNNPACK put in itself, which has no line, only that which the graph shows to be undone.
+        undone = {row for pair in e.movement.inverse_pairs for row in pair.instances}
+        return [row for row in moving if row in undone or place_of(e.breakdown.instances[row])]
     wanted = e.free(
         lambda entry: (
             entry.where == "portable"
