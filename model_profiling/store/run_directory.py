@@ -431,9 +431,10 @@ class RunDirectory:
             raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
         names = {manifest.model.stem: manifest.model.stem, **{n: r.name for n, r in manifest.experiments.items()}}
         for name, own in names.items():
-            if not _FILE_NAME.fullmatch(name) or name in (".", "..") or own != name:
+            wrong = "cannot be part of a file's name" if not _FILE_NAME.fullmatch(name) or name in (".", "..") else ""
+            if wrong or own != name:
                 raise InputError(
-                    f"{self.manifest_path} names {name[:80]!r}, which cannot be a file's name, or has another name",
+                    f"{self.manifest_path} names {name[:80]!r}, which {wrong or 'has another name in its record'}",
                     "It is damaged, or was not written by the kit: run the pipeline again.",
                 )
         for home in map(self.experiment, manifest.experiments):
