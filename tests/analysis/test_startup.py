@@ -263,7 +263,7 @@ def test_memory_is_a_finding_where_the_file_does_not_account_for_it(
     assert weights or "pack" not in said
     leak = msgspec.structs.replace(held, leak=True, growth_per_execution_bytes=float(MIB))
     (finding,) = [finding for rule in FIRST for finding in rule(_evidence(held=leak))]
-    assert "1.00 MiB with every inference" in finding.title and finding.gain == 1
+    assert finding.measured == "1.00 MiB an inference" and finding.gain == 1
 
 
 # What files say
