@@ -20,10 +20,9 @@ from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.own_copy import own_copy, own_inputs
-from model_profiling.models.random_weights import settle_batch_norms
 from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.remedies import find_remedy
-from model_profiling.models.state import changed_buffers
+from model_profiling.models.state import changed_buffers, settle_batch_norms
 from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, unknown_setting
 from model_profiling.models.zoo import zoo_models

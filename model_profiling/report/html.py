@@ -28,7 +28,7 @@ from model_profiling.report.content import headline, pair_changes
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
 from model_profiling.report.pair_graph import pair_graph_data
 from model_profiling.report.timeline_data import timeline_data
-from model_profiling.report.words import GAINS, SME2_TITLE
+from model_profiling.report.words import ADVICE_NOTE, SME2_TITLE
 
 _FILES = Path(__file__).parent / "page"
 _SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
@@ -51,7 +51,7 @@ def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -
         graphed=graphed,
         ungraphed=bool(run.shown) and not graphed,
         graph_alone=False,
-        note=GAINS,
+        note=ADVICE_NOTE,
         playable=run.measured and bool(run.shown),
     )
 

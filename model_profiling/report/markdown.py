@@ -22,7 +22,7 @@ from model_profiling.report.blocks import (
     Tree,
     address,
 )
-from model_profiling.report.words import GAINS, SME2_TITLE
+from model_profiling.report.words import ADVICE_NOTE, SME2_TITLE
 
 # A tree cannot be folded here: all but the costliest parts are left to the page.
 _MOST_BRANCHES = 24
@@ -63,7 +63,7 @@ def _first_screen(report: Report) -> list[str]:
         lines += [f"- {text(f.label)}: **{text(f.value)}** ({text(f.note)})" for f in report.sme2]
     if report.actions or report.no_actions:
         lines += ["", "## What to do next", *_blocks(list(report.actions), {})]
-        lines += ["", text(GAINS if report.actions else report.no_actions)]
+        lines += ["", text(ADVICE_NOTE if report.actions else report.no_actions)]
     return lines + [line for sentence in report.headline for line in ("", text(sentence))]
 
 

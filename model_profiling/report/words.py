@@ -66,7 +66,7 @@ EVIDENCE = {
     "traced": "traced on a CPU that has SME2",
 }
 SME2_TITLE = "What SME2 does for this model"
-GAINS = "Gains are predictions: what the program with the change has more and less of, in the times of this run."
+ADVICE_NOTE = "Shares are of the time of this run: what a change brings, only measuring both programs tells."
 BUSY = "measured on a busy machine, do not rely on it"
 
 
