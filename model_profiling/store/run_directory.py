@@ -431,10 +431,11 @@ class RunDirectory:
             raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
         names = {manifest.model.stem: manifest.model.stem, **{n: r.name for n, r in manifest.experiments.items()}}
         for name, own in names.items():
-            wrong = "cannot be part of a file's name" if not _FILE_NAME.fullmatch(name) or name in (".", "..") else ""
-            if wrong or own != name:
+            fits = all(_FILE_NAME.fullmatch(each) and each not in (".", "..") for each in (name, own))
+            if not fits or own != name:
+                wrong = "has another name in its record" if fits else "cannot be part of a file's name"
                 raise InputError(
-                    f"{self.manifest_path} names {name[:80]!r}, which {wrong or 'has another name in its record'}",
+                    f"{self.manifest_path} names {name[:80]!r} ({own[:80]!r}), which {wrong}",
                     "It is damaged, or was not written by the kit: run the pipeline again.",
                 )
         for home in map(self.experiment, manifest.experiments):
