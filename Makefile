@@ -71,7 +71,7 @@ setup: $(VENV)/.setup
 demo: $(VENV)/.setup
 	$(BIN)/sme2-kit profile --demo
 
-MEASUREMENTS := tests/measurements
+MEASUREMENTS := tests/measurements tests/gates/test_workflow_steps.py
 # `make test test-wide` is one session: what tests share is made once.
 BOTH := $(filter 2,$(words $(sort $(filter test test-wide,$(MAKECMDGOALS)))))
 

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.conftest import ROOT
+from tests.helpers.distorted_clock import true_clock
 from tests.helpers.installed_kit import Installed, add_packages, build_wheel, new_environment
 
 pytestmark = pytest.mark.wide
@@ -79,6 +80,8 @@ def kit(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     return kit
 
 
+@pytest.mark.measures
+@true_clock()
 def test_the_copied_workflow_fails_a_slower_change_and_keeps_its_page(home: Path, kit: Installed) -> None:
     variables = {**WORKFLOW["env"], "MODEL": "model.py:Net", "INPUTS": "--input 32,256"}
     variables |= {"GITHUB_STEP_SUMMARY": str(home / "summary.md")}

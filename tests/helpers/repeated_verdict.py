@@ -15,7 +15,7 @@ from tests.conftest import needs_hardware
 ERRS = 0.1
 WRONG = 0.5
 FAILS_A_TRUE_KIT, PASSES_A_WRONG_ONE = 0.001, 0.2
-MOST = 24
+MOST = 8
 
 # Whether a measurement showed what it should (None: it could not be told), and what it showed.
 Sighting = tuple[bool | None, object]

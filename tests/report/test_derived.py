@@ -515,4 +515,4 @@ def test_a_second_run_that_fails_partway_outdates_nothing(toy: Callable[[str], P
     directory = RunDirectory(run)
     assert set(directory.manifest().experiments) == {"good"} and directory.manifest().status == "complete"
     assert check_staleness(directory) == Staleness()
-    assert stamps(run / "metrics.json") == {fingerprint(directory)}
+    assert stamps(run / "metrics.json") == {Run.open(run).sources}
