@@ -92,7 +92,7 @@ endif
 
 # What judges measured times: each test repeats its measurement until it can tell, and has the machine to itself.
 test-measurements: $(VENV)/.setup-wide
-	$(BIN)/python -m pytest -m "measures" -rA --show-capture=no --warm=none $(MEASUREMENTS)
+	$(BIN)/python -m pytest -m "measures" -rA --show-capture=stdout --warm=none $(MEASUREMENTS)
 
 # What to run before every commit: of the files marked `fast`, the tests that neither build nor measure.
 check: lint
