@@ -91,8 +91,9 @@ def _signature(execution: onnx.OrtExecution) -> list[onnx.OrtNode]:
 def _profile(executions: Sequence[onnx.OrtExecution], launch_of: "np.typing.NDArray[np.int64]") -> Profile:
     """Return all times. A clock of whole microseconds cuts half of one off on average, which is not the runtime's."""
     nodes = executions[0].nodes
-    own = np.array([execution.own_us for execution in executions], dtype=np.float64).reshape(-1, len(nodes)).T
-    starts = np.array([execution.start_us for execution in executions], dtype=np.float64).reshape(-1, len(nodes)).T
+    shape = len(executions), len(nodes)
+    own = np.array([execution.own_us for execution in executions], dtype=np.float64).reshape(shape).T
+    starts = np.array([execution.start_us for execution in executions], dtype=np.float64).reshape(shape).T
     whole = np.array([execution.whole_us for execution in executions], dtype=np.float64)
     beyond = whole - own.sum(axis=0)
     own = own + np.minimum(0.5, beyond / max(1, len(nodes)))
