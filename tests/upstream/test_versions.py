@@ -47,7 +47,8 @@ def test_a_program_runs_on_and_off_with_operators_lines_and_a_report(toy: Path, 
     assert "toy_cnn/model.py:" in said and "vs eager" in said
     assert (toy / f"runs_{dtype}" / "report.html").is_file()
     experiments = RunDirectory(toy / f"runs_{dtype}").manifest().experiments
-    assert len(experiments) == 2 and all(each.status == "ok" for each in experiments.values())
+    switched = "no accelerator for" not in said  # some CPUs have nothing to switch for fp32
+    assert len(experiments) == 1 + switched and all(each.status == "ok" for each in experiments.values())
 
 
 @TOGETHER
