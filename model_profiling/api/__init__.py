@@ -563,7 +563,7 @@ def tune(
     on_progress: OnProgress | None = None,
     **options: Unpack[TuneKeywords],
 ) -> TuneResult:
-    """Try what the advice recommends, measured side by side and checked until the best is known: `result.winner`, with
+    """Try what may make it faster, measured side by side and checked until the best is known: `result.winner`, with
     its .pte in `result.program` ('' and the baseline's if nothing is faster) and what each change gained in `steps`.
 
     With `min_sqnr_db` every dtype is tried, and what is less accurate than that cannot win.

@@ -205,7 +205,7 @@ def _show(
 
 
 def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
-    """Return the next command: try what the advice recommends, else see which kernels SME2 would use."""
+    """Return the next command: try what may make it faster, else see which kernels SME2 would use."""
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
     if exported is not None and rewrites and "rewrites" not in args:
         return ["tune", target, "--dtype", exported.record.dtype, *export_command.model_words(args)]

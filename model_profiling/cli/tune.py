@@ -1,4 +1,4 @@
-"""`sme2-kit tune MODEL`: try what the advice recommends, measured side by side, and keep the best program."""
+"""`sme2-kit tune MODEL`: try what may make it faster, measured side by side, and keep the best program."""
 
 import argparse
 from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from model_profiling.platforms.base import Platform
     from model_profiling.tune.tune_result import TriedVariant, TuneResult
 
-HELP = "find the fastest program of a model: try what the advice names, measure in turns, keep the best .pte"
+HELP = "find the fastest program of a model: try what may help, measure in turns, keep the best .pte"
 
 
 def prepare_parser(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def prepare_parser(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="instead of what the advice names: keep up to N of the layers that lose most accuracy in fp32",
+        help="instead of all that: keep up to N of the layers that lose most accuracy in fp32",
     )
     add_min_sqnr(parser)
     parser.add_argument("--force", action="store_true", help="export and measure again what is already there")

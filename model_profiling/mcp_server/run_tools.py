@@ -275,7 +275,7 @@ class RunTools:
         worst_layers: Annotated[
             int,
             Field(
-                description="Instead of what the advice recommends, keep up to so many of the layers that lose most "
+                description="Instead of all that, keep up to so many of the layers that lose most "
                 "accuracy in fp32; `pareto` of each variant says whether no other is both faster and more accurate.",
                 ge=0,
             ),

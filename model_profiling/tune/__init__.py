@@ -1,1 +1,1 @@
-"""Try the fix: variants chosen by the advice, exported, measured side by side, checked and ranked."""
+"""Try the fix: variants chosen by the program, exported, measured side by side, checked and ranked."""

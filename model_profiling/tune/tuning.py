@@ -1,7 +1,6 @@
-"""The experiment after the profile: profile the baseline, try what the advice names, combine what won, rank."""
+"""The experiment after the profile: try what may make the baseline's program faster, combine what won, rank."""
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,6 @@ import numpy as np
 from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.compare.program_changes import ProgramChanges
-from model_profiling.analysis.run.dumps import ExperimentAnalysis
-from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
@@ -23,13 +20,13 @@ from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.options import OPTIONS
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.pipeline.config import parse_config
+from model_profiling.formats import pte
+from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.pipeline.group_state import MeasuredProgram
-from model_profiling.pipeline.pipeline import Pipeline, sample_inputs
+from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.pipeline.side_by_side import maker_of, measure
 from model_profiling.platforms.base import Platform
-from model_profiling.report.files import artifact_files
 from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import experiment_file
 from model_profiling.tune.formats import FORMATS, FormatResult, FormatTuner, RoundTurns, earlier
@@ -65,7 +62,7 @@ class TuneRequest:
     force: bool = False
     # Of a language model: token ids to predict, as a .npy of int64.
     text: Path | None = None
-    # Instead of what the advice names: keep up to so many of the layers that lose most in fp32.
+    # Instead of all that: keep up to so many of the layers that lose most in fp32.
     worst_layers: int = 0
     # Every dtype is tried, and what has less than this signal to noise against eager PyTorch in fp32 cannot win.
     min_sqnr_db: float | None = None
@@ -106,9 +103,9 @@ class Tuner:
                 return self._formats(base)
             if self._request.worst_layers:
                 return self._worst_layers(base)
-            analysis = self._profile(base)
             features, floor = set(self._platform.probe().features), self._request.min_sqnr_db
-            variants = first_round(base, analysis.advice, analysis.breakdown, features, floor is not None)
+            places = self._made[base.name].record.rewrites or {}
+            variants = first_round(base, self._flow(base), places, features, floor is not None)
             asked = [replace(base, rewrites=(name,), reason="asked for") for name in self._request.base.rewrites]
             variants += [each for each in asked if each.name not in {variant.name for variant in variants}]
             turns = self._sure(1, base, variants, self._round(1, base, variants))
@@ -224,21 +221,10 @@ class Tuner:
         records = [made.record for name, made in self._made.items() if name == made.record.dtype]
         return {record.dtype: {n for n, at in (record.rewrites or {}).items() if at} for record in records}
 
-    def _profile(self, base: TuneVariant) -> ExperimentAnalysis:
-        """Profile the baseline in a short traced run, for the advice."""
-        pte = self._made[base.name].paths.pte
-        name = "baseline"
-        raw = {
-            "model": str(pte),
-            "output_root": str(self._home / "profile"),
-            "experiments": [{"name": name, "num_runs": 20, "num_threads": self._request.threads}],
-        }
-        if self._request.force:
-            shutil.rmtree(self._home / "profile", ignore_errors=True)
-        directory = Pipeline(parse_config(raw, "(tune)"), self._platform, self._report).run().directory
-        run = RunView.open(directory.path)
-        artifact_files.save(run)
-        return run.summary.experiments[name]
+    def _flow(self, base: TuneVariant) -> DataFlow | None:
+        """Return what feeds what in the program of the baseline; None if nobody can tell."""
+        program = pte.parse_own(self._made[base.name].paths.pte)
+        return data_flow(program, program.methods[0]) if program is not None else None
 
     def _round(self, number: int, base: TuneVariant, variants: list[TuneVariant]) -> Turns:
         """Export what is missing, and measure it all side by side unless exactly that was measured before."""

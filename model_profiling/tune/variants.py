@@ -1,20 +1,18 @@
-"""Which variants are worth trying, by what the profile of the baseline showed: a short list, not a grid."""
+"""Which variants are worth trying, by what the baseline's program consists of: a short list, not a grid."""
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import PurePath
 from typing import Any
 
-from model_profiling.analysis.advice.finding import FindingKind
-from model_profiling.analysis.advice.rules import Finding
-from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.movement.layout_reasons import transposes
 from model_profiling.base.dtypes import EXPORTED, FP32, dtype_of
 from model_profiling.base.rewrites import AUTO
+from model_profiling.base.units import counted
 from model_profiling.export.options import OPTIONS
-
-# Findings of layout changes that another layout of the input may make needless, and of those at the program's border.
-_LAYOUT = (FindingKind.LAYOUT_CHANGES, FindingKind.UNDONE_TRANSPOSES)
-# CONV and GEMM are worth another dtype from this share on.
-_MUCH = 0.25
-_IO_LAYOUT = (FindingKind.INPUT_LAYOUT, FindingKind.OUTPUT_LAYOUT)
+from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
+from model_profiling.formats.pte.dataflow import DataFlow
 
 
 @dataclass(frozen=True)
@@ -46,41 +44,52 @@ class TuneVariant:
 
 
 def first_round(
-    base: TuneVariant, findings: list[Finding], breakdown: Breakdown, features: set[str], any_dtype: bool = False
+    base: TuneVariant,
+    flow: DataFlow | None,
+    matched: Mapping[str, Sequence[str]],
+    features: set[str],
+    any_dtype: bool = False,
 ) -> list[TuneVariant]:
-    """Return variants of one change each, for what the advice and the breakdown name; of rewrites, those that match.
+    """Return variants of one change each that may make this program faster, by what it consists of.
 
-    `features` are those of the CPU. `any_dtype`: all dtypes are, whatever the breakdown says.
+    `flow` is None where nobody can read it; `matched` are the places of each rewrite, `features` those of the CPU.
+    `any_dtype`: all dtypes are, whatever the program computes.
     """
-    found = _other_dtypes(base, breakdown, features, any_dtype)
-    rewrites: dict[str, str] = {}
-    for finding in findings:
-        if finding.rewrite:
-            rewrites.setdefault(finding.rewrite, finding.title)
-    if rewrites:
-        rewrites[AUTO] = "every rewrite that makes the program smaller"
-    found += [replace(base, rewrites=(name,), reason=rewrites[name]) for name in sorted(rewrites)]
-    if layout := [finding.title for finding in findings if finding.rule in _LAYOUT]:
-        found.append(replace(base, memory_format="channels_last", reason=layout[0]))
-    if border := [finding.title for finding in findings if finding.rule in _IO_LAYOUT]:
-        found.append(replace(base, io_layout="channels_last", reason=border[0]))
-    overhead = [finding.title for finding in findings if finding.rule == FindingKind.RUNTIME_OVERHEAD]
-    if overhead and not breakdown.category("CONV").share:
-        found.append(replace(base, delegation="per-op", reason=overhead[0]))
+    found = _other_dtypes(base, flow, features, any_dtype or flow is None)
+    reasons = {name: _places(places) for name, places in sorted(matched.items()) if places}
+    if reasons:
+        reasons = {AUTO: "every rewrite that makes the program smaller", **reasons}
+    found += [replace(base, rewrites=(name,), reason=reason) for name, reason in reasons.items()]
+    if flow is None:
+        return found
+    border = len(inputs_to_nhwc(flow)) + len(outputs_to_nchw(flow))
+    if border:
+        reason = f"turned for the caller: {counted(border, 'input or output', 'inputs and outputs')}"
+        found.append(replace(base, io_layout="channels_last", reason=reason))
+    if len(turned := transposes(flow)) > border:
+        found.append(replace(base, memory_format="channels_last", reason=counted(len(turned), "layout change")))
     return found
 
 
-def _other_dtypes(base: TuneVariant, breakdown: Breakdown, features: set[str], any_dtype: bool) -> list[TuneVariant]:
-    conv, gemm = breakdown.category("CONV").share, breakdown.category("GEMM").share
-    converts = dtype_of(base.dtype).converts
-    exact = [replace(base, dtype=FP32, reason="more accurate, and faster where the CPU lacks the dtype")]
-    if not any_dtype and conv + gemm <= _MUCH:
-        return exact if converts else []
-    reasons = {"products": f"CONV and GEMM take {conv + gemm:.0%} in {base.dtype}"}
-    reasons |= {"linear": f"GEMM takes {gemm:.0%}"} if gemm > conv or any_dtype else {}
+def _places(places: Sequence[str]) -> str:
+    """Return `changes 3 places, first model.py:36`."""
+    first = next((f", first {PurePath(place).name}" for place in places if place), "")
+    return f"changes {counted(len(places), 'place')}{first}"
+
+
+def _other_dtypes(base: TuneVariant, flow: DataFlow | None, features: set[str], any_dtype: bool) -> list[TuneVariant]:
+    work: Counter[str] = Counter()
+    for step in flow.steps if flow is not None else ():
+        if step.node is not None and step.node.multiply_accumulates:
+            work["CONV" if "Conv" in step.op else "GEMM"] += step.node.multiply_accumulates
+    exact = replace(base, dtype=FP32, reason="more accurate, and faster where the CPU lacks the dtype")
+    found = [exact] if dtype_of(base.dtype).converts else []
+    if not any_dtype and not work:
+        return found
+    reasons = {"products": f"{' and '.join(sorted(work)) or 'what it computes'} in {base.dtype}"}
+    reasons |= {"linear": "mostly GEMM"} if work["GEMM"] > work["CONV"] or any_dtype else {}
     worth = [row for row in EXPORTED if row.tuned in reasons and (not row.wants or row.wants & features)]
-    others = [replace(base, dtype=row.name, reason=reasons[row.tuned]) for row in worth if row.name != base.dtype]
-    return [*(exact if converts else []), *others]
+    return found + [replace(base, dtype=row.name, reason=reasons[row.tuned]) for row in worth if row.name != base.dtype]
 
 
 def second_round(base: TuneVariant, winners: list[TuneVariant], matched: dict[str, set[str]]) -> list[TuneVariant]:

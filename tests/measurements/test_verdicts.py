@@ -151,15 +151,18 @@ def busy_loops(count: int) -> list["subprocess.Popen[bytes]"]:
     return [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
 
 
-def test_other_work_on_the_machine_is_noticed(toy: Toy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("threads", [1, 2])
+def test_other_work_on_the_machine_is_noticed(threads: int, toy: Toy, tmp_path: Path) -> None:
     """How many executions it interrupts is the system's affair; that some are interrupted is not overlooked."""
+    needs_hardware((os.cpu_count() or 1) >= threads, f"{threads} CPUs")
 
     def measure(attempt: int) -> Sighting:
         directory = RunDirectory(tmp_path / str(attempt))
         others = busy_loops(3 * (os.cpu_count() or 1))
         try:
             # Turns of ten executions, longer than what the system lets anyone have undisturbed.
-            done = kit("run", toy("fp16"), "--output-root", directory.path, "--runs", 120, "--quiet")
+            words = ("--output-root", directory.path, "--runs", 120, "--threads", threads, "--quiet")
+            done = kit("run", toy("fp16"), *words)
         finally:
             for other in others:
                 other.kill()

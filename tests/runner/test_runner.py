@@ -278,23 +278,6 @@ def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Pat
         assert event(done, "turn")["preempted"] == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="hardware: only Linux pins a process to CPUs")
-def test_other_work_on_the_cpus_of_several_threads_is_noticed(runner: Path) -> None:
-    cpus = sorted(os.sched_getaffinity(0))[:2]
-    needs_hardware(len(cpus) == 2, "two CPUs")
-    others = [subprocess.Popen(["sh", "-c", "while :; do :; done"]) for _ in range(4)]
-    try:
-        for other in others:
-            os.sched_setaffinity(other.pid, cpus)
-        done = pinned(runner, cpus, threads=2, executions=4000)
-    finally:
-        for other in others:
-            other.kill()
-            other.wait()
-    assert done.returncode == 0, done.stderr
-    assert event(done, "turn")["preempted"] > 0
-
-
 def test_only_a_single_thread_has_a_clock_that_stops(runner: Path, toy: Toy) -> None:
     """Of several threads one waits for the rest: that is its own time."""
     said = [

@@ -1,19 +1,18 @@
-"""tune tries what the advice names, finds a win on toy_cnn that an interval supports, and does nothing twice."""
+"""tune tries what may help, finds a win on toy_cnn that an interval supports, and does nothing twice."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import msgspec
 import pytest
 
 pytest.importorskip("executorch.exir")
 
-from model_profiling.analysis.advice.finding import FindingKind
-from model_profiling.analysis.advice.rules import Finding
-from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime
-from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.analysis.timing.profile import RUNTIME
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep
+from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 from model_profiling.tune.tune_result import TriedVariant, won
 from model_profiling.tune.variants import TuneVariant, first_round, second_round
 from tests.conftest import kit, tune_home
@@ -23,37 +22,36 @@ BASE = TuneVariant("fp32")
 FP16 = {"fp16arith"}
 
 
-def breakdown(**shares: float) -> Breakdown:
-    rows = [CategoryTime(name, shares.get(name, 0.0), shares.get(name, 0.0), 1) for name in (*CATEGORIES, RUNTIME)]
-    return Breakdown(10, 1.0, rows, {}, [], [])
-
-
 def names(variants: list[TuneVariant]) -> list[str]:
     return [variant.name for variant in variants]
 
 
-def found(rule: str, rewrite: str = "") -> Finding:
-    return Finding(FindingKind(rule), f"a finding of {rule}", [], 1.0, 0.5, 2.0, "do it", rewrite=rewrite)
+def flow(conv: int = 0, gemm: int = 0, turned: bool = False) -> DataFlow:
+    """A program with so much work in convolutions and in linear layers, and perhaps a transpose between them."""
+    of = {"Conv2d": conv, "FullyConnected": gemm}
+    nodes = [SimpleNamespace(multiply_accumulates=work, debug_handle=1) for work in of.values()]
+    steps = [FlowStep(0, cast("XnnpackNode", node), op, (), ()) for op, node in zip(of, nodes, strict=True)]
+    moved = [FlowStep(1, cast("XnnpackNode", nodes[0]), "StaticTranspose", (), (), (0, 2, 1))] if turned else []
+    return DataFlow((*steps, *moved), (), True, frozenset())
 
 
-def test_the_profile_decides_what_is_tried() -> None:
-    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), FP16)) == ["fp16", "int8"]
-    assert names(first_round(BASE, [], breakdown(CONV=0.7, GEMM=0.2), set())) == ["int8"]
-    assert names(first_round(BASE, [], breakdown(GEMM=0.9), FP16)) == ["fp16", "int8", "int8-dynamic", "int4"]
-    assert names(first_round(BASE, [], breakdown(Other=1.0), FP16)) == []
-    moved = [found("layout changes")]
-    assert names(first_round(BASE, moved, breakdown(), FP16)) == ["fp32+channels_last"]
-    for border in ([found("input layout")], [found("output layout")], [found("input layout"), found("output layout")]):
-        assert names(first_round(BASE, border, breakdown(), FP16)) == ["fp32+io-layout"]
+def test_the_program_decides_what_is_tried() -> None:
+    assert names(first_round(BASE, flow(conv=7, gemm=2), {}, FP16)) == ["fp16", "int8"]
+    assert names(first_round(BASE, flow(conv=7, gemm=2), {}, set())) == ["int8"]
+    assert names(first_round(BASE, flow(gemm=9), {}, FP16)) == ["fp16", "int8", "int8-dynamic", "int4"]
+    assert names(first_round(BASE, flow(), {}, FP16)) == []
+    # A program that nobody can read may have anything.
+    assert names(first_round(BASE, None, {}, FP16)) == ["fp16", "int8", "int8-dynamic", "int4"]
+    assert names(first_round(BASE, flow(turned=True), {}, FP16)) == ["fp32+channels_last"]
     # Of rewrites, those that the export saw to find something.
-    outside = [found("portable operator"), found("portable operator", "keepdim"), found("dtype conversions", "silu")]
-    assert names(first_round(BASE, outside, breakdown(), FP16)) == ["fp32+auto", "fp32+keepdim", "fp32+silu"]
-    needless = [found("needless layout changes", "layout"), found("output layout")]
-    assert names(first_round(BASE, needless, breakdown(), FP16)) == ["fp32+auto", "fp32+layout", "fp32+io-layout"]
+    matched = {"keepdim": ["/home/x/model.py:36", ""], "silu": [""], "layout": []}
+    tried = first_round(BASE, flow(), matched, FP16)
+    assert names(tried) == ["fp32+auto", "fp32+keepdim", "fp32+silu"]
+    assert [each.reason for each in tried[1:]] == ["changes 2 places, first model.py:36", "changes 1 place"]
     # fp32 loses nothing, and is faster where the CPU has no such arithmetic; others need an accuracy to keep.
-    assert names(first_round(TuneVariant("fp16"), [], breakdown(CONV=0.9), FP16)) == ["fp32", "int8"]
-    assert names(first_round(TuneVariant("int8"), [], breakdown(), FP16)) == ["fp32"]
-    assert names(first_round(TuneVariant("fp16"), [], breakdown(), FP16, any_dtype=True)) == [
+    assert names(first_round(TuneVariant("fp16"), flow(conv=9), {}, FP16)) == ["fp32", "int8"]
+    assert names(first_round(TuneVariant("int8"), flow(), {}, FP16)) == ["fp32"]
+    assert names(first_round(TuneVariant("fp16"), flow(), {}, FP16, any_dtype=True)) == [
         *("fp32", "int8", "int8-dynamic", "int4")
     ]
 
@@ -108,7 +106,7 @@ def test_a_tune_tries_what_it_should_and_a_second_one_does_nothing_again(
     tried = {entry["name"]: entry for entry in result["tried"]}
     assert {"fp32", "int8", "fp32+keepdim"} <= set(tried) and not any(entry["failure"] for entry in result["tried"])
     assert tried["fp32+layout"]["agreement"]["verdict"] == "agrees"
-    assert "not needed" in tried["fp32+layout"]["reason"] and tried["fp32+layout"]["comparison"]["verdict"]
+    assert "changes" in tried["fp32+layout"]["reason"] and tried["fp32+layout"]["comparison"]["verdict"]
     for entry in result["tried"]:
         assert entry["command"].startswith("sme2-kit export toy_cnn --dtype ")
     # What won says by which lines; what did not has nothing to say.
