@@ -7,10 +7,9 @@ import re
 import shutil
 from pathlib import Path
 
-import msgspec
 import pytest
 
-from model_profiling.analysis.advice.finding import Finding, FindingKind
+from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.timing.category_table import PACKED_TYPES
 from model_profiling.cli import run as run_command
 from model_profiling.formats.graph_terms import base_name
@@ -21,10 +20,8 @@ from model_profiling.report.content import report as content
 from model_profiling.report.terminal import run_text
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 from model_profiling.store.run_directory import RunDirectory, RunnerRecord
-from model_profiling.tune.variants import TuneVariant, first_round
 from sme2_kit import Run
 from tests.conftest import ROOT
-from tests.tune.test_tune import breakdown
 
 PACKAGE = ROOT / "model_profiling"
 
@@ -113,17 +110,6 @@ def test_an_operator_left_out_for_two_reasons_has_both() -> None:
         UndelegatedOperator("aten.mean", 1, "int64"),
     ]
     assert Delegation(0, 4, 0, left).why_not("mean.out") == "keepdim; or int64"
-
-
-@pytest.mark.parametrize("kind", FindingKind)
-def test_tune_goes_by_the_kind_of_a_finding_and_not_by_its_words(kind: FindingKind) -> None:
-    def tried(title: str) -> list[str]:
-        finding = Finding(kind, title, [title], 1.0, 0.5, 2.0, title)
-        again = msgspec.json.decode(msgspec.json.encode(finding), type=Finding)
-        assert again == finding
-        return [variant.name for variant in first_round(TuneVariant("fp32"), [again], breakdown(), set())]
-
-    assert tried("layout changes") == tried("runtime overhead") == tried("") == tried("input layout")
 
 
 def test_numbered_lists_count() -> None:
