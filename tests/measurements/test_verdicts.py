@@ -2,6 +2,7 @@
 
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable
@@ -172,6 +173,21 @@ def test_other_work_on_the_machine_is_noticed(threads: int, toy: Toy, tmp_path: 
         taken = [turn for name in manifest.experiments for turn in directory.samples(manifest, name).timed]
         share = sum(turn.preempted for turn in taken) / sum(len(turn.ns) for turn in taken)
         return share > 0.05, f"{share:.0%} of the executions"
+
+    judge(measure)
+
+
+def test_the_parts_of_a_start_add_up_to_its_first_result(toy: Toy, tmp_path: Path) -> None:
+    def measure(attempt: int) -> Sighting:
+        directory = RunDirectory(tmp_path / str(attempt))
+        words = ("--runs", 6, "--startup-launches", 6, "--quiet")
+        done = kit("run", toy("fp16"), "--output-root", directory.path, *words)
+        assert done.returncode == 0, done.stderr
+        manifest = directory.manifest()
+        starts = [start for name in manifest.experiments for start in directory.samples(manifest, name).starts]
+        # What lies between: reading clocks and accounts. One launch may have been interrupted there.
+        known = [(each.before_load_ns + each.load_ns + each.first_ns) / each.first_result_ns for each in starts]
+        return 0.98 < statistics.median(known) <= 1, f"{statistics.median(known):.3f} of {len(known)} starts"
 
     judge(measure)
 

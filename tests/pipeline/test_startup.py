@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import statistics
 import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -137,13 +136,8 @@ def test_the_parts_of_a_start_add_up_to_the_life_of_its_process(tiny_run: RunVie
     for name in ("sound", "cold"):
         starts = samples_of(tiny_run, name).starts
         assert len(starts) == 6
-        # What lies between the parts: reading clocks and accounts. One launch may have been interrupted there.
-        between = [
-            (each.first_result_ns - each.before_load_ns - each.load_ns - each.first_ns) / each.life_ns
-            for each in starts
-        ]
-        assert 0 <= statistics.median(between) < 0.02
         for each in starts:
+            assert each.before_load_ns + each.load_ns + each.first_ns <= each.first_result_ns
             assert 0 < each.program_ns + each.method_ns <= each.load_ns
             assert 0 < each.first_result_ns < each.life_ns
             assert each.runs == 1
@@ -155,15 +149,16 @@ def test_the_parts_of_a_start_add_up_to_the_life_of_its_process(tiny_run: RunVie
 def test_reading_the_account_of_memory_is_in_no_timed_execution(
     runner: Path, nets: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    """Whoever reads it waits 40 ms here; executions take a fraction of a millisecond, and so do they then."""
+    """To read it takes an hour by this clock; an execution takes none."""
     slow = preloaded.before(preloaded.slow_account(tmp_path))
     words = (runner, "--model_path", nets("Tiny"), "--paced", "--warmup=2", "--cpu_threads=1")
     done = call(*slow, *words, stdin="run 4\nrun 4\nrun 4\nquit\n")
     times = [line["ns"] for line in events(done) if line["event"] == "run"]
-    assert len(times) == 12 and statistics.median(times) < 20e6 and sum(ns > 40e6 for ns in times) <= 2
-    # It did wait: before and after loading, after the first inference, after warm-up, after each turn, and at the end.
-    assert event(done, "done")["life_ns"] > 7 * 40e6
-    assert event(done, "ready")["load_ns"] < 40e6 and event(done, "ready")["warmup_ns"][0] < 40e6
+    hour = 3600 * 10**9
+    assert len(times) == 12 and max(times) < hour
+    # It did read: before and after loading, after the first inference, after warm-up, after each turn, and at the end.
+    assert event(done, "done")["life_ns"] > 7 * hour
+    assert event(done, "ready")["load_ns"] < hour and event(done, "ready")["warmup_ns"][0] < hour
 
 
 def test_a_cold_page_cache_is_what_the_system_says_and_not_what_was_asked_for(tiny_run: RunView, runner: Path) -> None:
