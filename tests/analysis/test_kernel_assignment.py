@@ -45,7 +45,7 @@ CASES = {
 
 
 # These are the most expensive, and alike in what they ask of the kit.
-WIDE, AGAIN = ("random", "pieces", "bicubic", "unet"), ("bicubic", "unet")
+WIDE, AGAIN = ("random", "pieces", "bicubic", "unet", "yolo"), ("bicubic", "unet")
 NETWORKS = [
     pytest.param(*case, marks=[pytest.mark.wide] * (case[0] in WIDE) + [pytest.mark.again] * (case[0] in AGAIN))
     for case in CASES

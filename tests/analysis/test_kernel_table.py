@@ -75,6 +75,7 @@ def _convolution(pick: random.Random, channels: int) -> tuple[nn.Module, int]:
     return nn.Conv2d(channels, out, size, stride=stride, padding=padding, bias=bias), out
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("dtype", "seed"),
     [

@@ -26,7 +26,7 @@ from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.models.loading import load_model
 from model_profiling.models.options import LoadOptions
 from model_profiling.upstream.reliance import installed_version
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT, SAMPLED, kit
 from tests.helpers.random_layouts import random_network
 
 MODEL = """import torch
@@ -133,7 +133,7 @@ def check_auto(network: Any, inputs: Any, dtype: str, home: Path) -> None:
     assert table is None or not taken_from_sme2(flow_of(stock.paths.pte), flow_of(auto.paths.pte), table)
 
 
-@settings(max_examples=5, deadline=None, derandomize=True)
+@settings(max_examples=2 if SAMPLED else 10, deadline=None, derandomize=True)
 @given(
     st.lists(st.integers(0, 10**6), min_size=3, max_size=8),
     st.sampled_from([(1, 4, 6, 8), (2, 3, 8, 8)]),

@@ -120,6 +120,7 @@ class Program:
         return found.sqnr_db if found.sqnr_db is not None else np.inf
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", RUNS)
 def test_linear_layers_and_elementwise_operators_run_in_the_delegate_and_agree(
     name: str, runner: Path, tmp_path: Path
@@ -130,6 +131,7 @@ def test_linear_layers_and_elementwise_operators_run_in_the_delegate_and_agree(
     assert program.sqnr_db() > ROUNDED_DB
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("name", DOES_NOT_LOAD)
 def test_what_else_is_delegated_does_not_load(name: str, runner: Path, tmp_path: Path) -> None:
     program = Program(DOES_NOT_LOAD[name], tmp_path)
@@ -137,6 +139,7 @@ def test_what_else_is_delegated_does_not_load(name: str, runner: Path, tmp_path:
     assert program.run(runner) == Exit.LOAD_FAILED
 
 
+@pytest.mark.wide
 def test_without_the_opt_in_nothing_is_delegated_and_convolutions_lose_accuracy(runner: Path, tmp_path: Path) -> None:
     """Leaving them out of the delegate is no way: portable kernels add up in bf16, eager PyTorch in fp32."""
     wide = lambda: Network(lambda m, x: m["a"](x), a=nn.Conv2d(128, 16, 3))  # noqa: E731
@@ -146,6 +149,7 @@ def test_without_the_opt_in_nothing_is_delegated_and_convolutions_lose_accuracy(
     assert program.sqnr_db() < ROUNDED_DB
 
 
+@pytest.mark.wide
 def test_its_products_run_in_fp32_and_never_on_sme2(tmp_path: Path) -> None:
     needs_emulator()
     program = Program(RUNS["attention"], tmp_path)

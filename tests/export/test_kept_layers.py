@@ -23,6 +23,7 @@ from model_profiling.export.prepare.quantization import quantized_graph
 from model_profiling.export.request import ExportRequest
 from model_profiling.formats import pte
 from model_profiling.formats.pte.xnnpack_graph import graphs
+from tests.conftest import SAMPLED
 from tests.helpers.lossy_networks import FUNCTIONAL, NETWORKS, drawn, network
 
 
@@ -62,7 +63,9 @@ STEPS = st.lists(LAYERS | st.tuples(st.sampled_from([*FUNCTIONAL, "branch", "row
 @hypothesis.example([("layer", 0), ("relu", 0), ("layer", 1), ("halves", 0), ("layer", 2)], {0, 1, 2})
 @hypothesis.example([("layer", 0), ("row", 0), ("relu_", 0), ("layer", 1)], {0, 1})
 @hypothesis.example([("layer", 0), ("same_dtype", 0), ("mask", 0), ("layer", 0), ("add", 1), ("layer", 1)], {0, 1})
-@hypothesis.settings(max_examples=25, deadline=None, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate])
+@hypothesis.settings(
+    max_examples=10 if SAMPLED else 25, deadline=None, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate]
+)
 def test_what_stands_between_kept_layers_is_kept_with_them(steps: list[tuple[str, int]], kept: set[int]) -> None:
     steps = [("layer", 0), *steps, ("layer", 1)]
     called = {number % 4 for kind, number in steps if kind == "layer"}

@@ -43,6 +43,7 @@ def looked_at(net: Any, x: Any, dtype: str, out: Path, **settings: Any) -> Numer
     return sme2_kit.numerics(net, x, dtype=dtype, out=out, **settings)
 
 
+@pytest.mark.wide
 def test_a_layer_whose_values_do_not_fit_into_fp16_is_named_first(tmp_path: Path) -> None:
     net, x = network("convolutions", seed=1)
     name = spoil(net, 1, 1e6)

@@ -54,6 +54,7 @@ class Given:
         return (IMAGE,)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     "dtype",
     [
@@ -194,6 +195,7 @@ def test_commands_do_without_everything(tmp_path: Path, monkeypatch: pytest.Monk
         assert ("in the stock way" in text) if not code else ("numerics is refused" in text), text
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("variable", [STOCK_VARIABLE, FAILS_VARIABLE])
 def test_an_export_of_the_other_way_is_not_taken_for_this_one(
     variable: str, register: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

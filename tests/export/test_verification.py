@@ -96,7 +96,7 @@ RUNS = {
     "argsort": (Net(lambda net, x: x.gather(-1, torch.argsort(x)) + net.a(x), a=nn.Linear(8, 8)), ROWS),
 }
 _SEVERAL = [(name, dtype) for name in RUNS for dtype in ("fp32", "fp16", "int8")]
-_FAST = {"one convolution twice", "a weight of two kinds of layers", "padded between", "3-D convolution", "sort"}
+_FAST = {"one convolution twice", "a weight of two kinds of layers", "3-D convolution"}
 # Their graphs are those of fp32.
 _AGAIN = [pytest.mark.wide, pytest.mark.again]
 

@@ -64,7 +64,8 @@ def native_run(lab: Lab, phone: TestDevice, toy: Toy, tmp_path_factory: pytest.T
     """On and off on the phone, nothing else said but the power mode."""
     root = tmp_path_factory.mktemp("android") / "out"
     before = phone.phone.settings()
-    done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost")
+    counts = ("--runs", 12, "--launches", 6, "--startup-launches", 6)
+    done = lab.kit(phone, toy("fp16"), "--output-root", root, "--power-mode", "boost", *counts)
     assert done.code == 0, done.stderr
     assert phone.phone.settings() == before
     check_files(root)

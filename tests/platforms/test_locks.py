@@ -367,6 +367,7 @@ def test_a_run_beside_the_work_of_a_sweep_waits_unless_it_is_told_not_to(alone: 
     claim.close()
 
 
+@pytest.mark.wide
 def test_a_job_of_a_sweep_has_the_lock_that_it_was_given_and_waits_for_no_other(
     alone: Path, toy: Toy, tmp_path: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_history_keeps_apart_what_was_exported_in_another_way(row: Option, tmp_p
     assert variant() == "" and (row.title in variant(**{row.name: other(row, tmp_path)})) == kept_apart
 
 
+@pytest.mark.wide
 def test_a_new_row_is_all_that_a_new_option_needs(tmp_path: Path) -> None:
     """The tests above, in a process whose table has one row more."""
     table = Path(options.__file__).read_text(encoding="utf-8")

@@ -172,6 +172,7 @@ def here(work: Callable[[], Any]) -> Any:
     return work()
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize(
     ("when", "where"),
     [

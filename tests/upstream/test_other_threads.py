@@ -94,6 +94,7 @@ STOCK: dict[str, Callable[[], bool]] = {
 }
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("saving", STOCK)
 def test_another_thread_has_stock_torch(saving: str) -> None:
     is_stock, left = STOCK[saving], left_out()
@@ -105,6 +106,7 @@ def test_another_thread_has_stock_torch(saving: str) -> None:
     assert is_stock() and on_a_thread(is_stock)
 
 
+@pytest.mark.wide
 @pytest.mark.parametrize("saving", STOCK)
 def test_a_saving_that_does_not_hold_is_left_out_alone(saving: str, monkeypatch: pytest.MonkeyPatch) -> None:
     already = left_out()
