@@ -31,6 +31,7 @@ from tests.helpers.file_kinds import KINDS, clear
 from tests.helpers.fuzz_readers import READERS, Reader
 
 CORPUS = Path(__file__).parents[1] / "data" / "fuzz_corpus"
+# Of the processor.
 SECONDS_PER_CASE = 5
 # What a reader may take beyond what its process had before.
 MEMORY = 1 << 30
@@ -47,9 +48,12 @@ def _too_slow(_signal: int, _frame: FrameType | None) -> None:
 
 def outcome(reader: Reader, data: bytes, folder: Path) -> BaseException | None:
     """Read one case, and return what came instead of a result or a KitError."""
-    before = signal.signal(signal.SIGALRM, _too_slow)
+    before = {number: signal.signal(number, _too_slow) for number in (signal.SIGPROF, signal.SIGALRM)}
     # Some use several commands.
-    signal.alarm(SECONDS_PER_CASE if reader.share == 1 else 8 * SECONDS_PER_CASE)
+    seconds = SECONDS_PER_CASE if reader.share == 1 else 8 * SECONDS_PER_CASE
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    # Who computes on a busy machine takes longer; who waits would wait for ever.
+    signal.alarm(20 * seconds)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -61,8 +65,10 @@ def outcome(reader: Reader, data: bytes, folder: Path) -> BaseException | None:
     except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
         return error
     finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     return None
 
 
