@@ -16,6 +16,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.rewrites import AUTO, LAYOUT
+from model_profiling.export.beside import beside, lines, what_is_left_out
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.check.diagnosis import does_not_run, missing_remarks
 from model_profiling.export.check.in_process import not_comparable
@@ -95,13 +96,20 @@ def _export(
     request, paths = asked, asked.paths
     log = request.outdir / f"{paths.stem}_export.log"
     _earlier_exports(paths)  # one that cannot be read is better found now than at the end
-    with kept_off_terminal(request.loud) as said, writable(request.outdir), host_untouched(request.seed):
+    with (
+        kept_off_terminal(request.loud) as said,
+        writable(request.outdir),
+        host_untouched(request.seed),
+        what_is_left_out() as left,
+    ):
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
             loaded = load()
         with stages.stage("run the eager model"):
             # First: to prepare a model may convert its weights.
-            sequence = find_sequence(loaded, request.seed)
+            sequence = None
+            with beside("whether it is a language model is not known"):
+                sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
         request, lowered, program, prepared = lower_settled(prepared, request, stages, left_out)
         with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
@@ -116,6 +124,7 @@ def _export(
             del loaded, prepared, lowered, program
             stages.captured = None
             record = _verified(request, load, record, nodes, staged_paths, stages)
+            record = msgspec.structs.replace(record, warnings=[*record.warnings, *lines(left)])
             _write_tables(request, record, nodes, paths, staged_paths)
             # export_meta.json comes last: until it is there, the older record is the valid one.
             graph = [paths.graph.name] if request.save_graph else []
@@ -196,7 +205,9 @@ def _verified(
         outcome = replace(unverified(NOT_ASKED), remarks=tuple(missing_remarks(staged, nodes)))
     else:
         with stages.stage("execute the program once"):
-            outcome = execute_program(staged, record)
+            outcome = unverified("what executes it failed")
+            with beside("the program was not executed"):
+                outcome = execute_program(staged, record)
             if outcome.verification.verdict == "differs" and (why := not_comparable(load())):
                 outcome = uncompared(outcome, why)
             chosen = any(choice.applied for choice in record.auto)
@@ -226,8 +237,10 @@ def _with_lowering(
     flow = data_flow(program, program.methods[0]) if program is not None and not applied else None
     if found is None or flow is None or request.backend != "xnnpack" or request.delegation != "whole":
         return found
-    places = map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
-    return {**found, LAYOUT: [*found[LAYOUT], *(place for place in places if place not in found[LAYOUT])]}
+    places: list[str] = []
+    with beside("which layout changes lowering could save is not known"):
+        places += map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
+    return {**found, LAYOUT: [*dict.fromkeys([*found.get(LAYOUT, []), *places])]}
 
 
 def _versions() -> dict[str, str]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from model_profiling.base import files
+from model_profiling.export.beside import beside
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.preparation import Prepared
 from model_profiling.store.artifacts import ExportPaths
@@ -11,7 +12,12 @@ from model_profiling.store.artifacts import ExportPaths
 def write_program(program: Any, paths: ExportPaths) -> None:
     """Write the .pte, and the ETRecord beside it."""
     files.write_bytes(paths.pte, program.buffer)
-    program.get_etrecord().save(str(paths.etrecord))
+    with beside("there is no ETRecord, and so no operator has a line"):
+        try:
+            program.get_etrecord().save(str(paths.etrecord))
+        except BaseException:
+            paths.etrecord.unlink(missing_ok=True)
+            raise
 
 
 def write_samples(prepared: Prepared, paths: ExportPaths) -> None:

@@ -24,7 +24,8 @@ def staging(directory: Path) -> Iterator[Path]:
 
 
 def publish(staged: Path, directory: Path, names: list[str]) -> None:
-    """Move `names` from `staged` to `directory` in order; when a move fails, put back all that was there before."""
+    """Move `names` from `staged` to `directory` in order, and take away there what is not among them here; when a move
+    fails, put back all that was there before."""
     replaced = staged / "replaced"
     replaced.mkdir()
     done: list[str] = []
@@ -33,7 +34,8 @@ def publish(staged: Path, directory: Path, names: list[str]) -> None:
             done.append(name)
             if os.path.lexists(directory / name):
                 (directory / name).rename(replaced / name)
-            (staged / name).rename(directory / name)
+            if os.path.lexists(staged / name):
+                (staged / name).rename(directory / name)
     except BaseException:
         for name in reversed(done):
             if os.path.lexists(replaced / name):

@@ -30,7 +30,7 @@ from model_profiling.runner.build import build_runner
 from model_profiling.runner.sdk import installed_sdk
 from model_profiling.runner.targets import TARGETS, host_target
 
-_OLDEST, _NEWEST = (3, 10), (3, 13)
+_OLDEST, _NEWEST = (3, 10), (3, 14)
 # In percent above the median: on a machine that has nothing else to do, 19 of 20 repeats of some work take less.
 _MOST_P95 = 25
 _MOST_NAMED = 3
@@ -73,7 +73,7 @@ def further_checks() -> list[Check]:
 
 def _python() -> Check:
     ok = _OLDEST <= sys.version_info[:2] <= _NEWEST
-    return Check("Python", ok, platform.python_version(), "Use Python 3.10 to 3.13.", essential=True)
+    return Check("Python", ok, platform.python_version(), "Use Python 3.10 to 3.14.", essential=True)
 
 
 def _guarded(what: str, find: Callable[[], str]) -> Check:

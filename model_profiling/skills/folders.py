@@ -35,7 +35,7 @@ def skill_md(skill: Skill) -> str:
         f"name: {skill.folder}",
         f"description: {json.dumps(f'{skill.description} Use when {skill.when_to_use}', ensure_ascii=False)}",
         "license: Apache-2.0",
-        f"compatibility: Needs {source} SME2 ExecuTorch Profiling Kit, bash and Python 3.10 to 3.13.",
+        f"compatibility: Needs {source} SME2 ExecuTorch Profiling Kit, bash and Python 3.10 to 3.14.",
         "metadata:",
         f"  source: agent_skill_ml_profiling/{skill.name}.md",
         f"  duration: {json.dumps(skill.duration, ensure_ascii=False)}",

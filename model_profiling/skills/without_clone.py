@@ -34,7 +34,7 @@ _RULES = (
         r"A clone of this repository; the working directory is its root\.",
         "Results are written to the working directory.",
     ),
-    (r"3\.13, `make`, a C", "3.13, a C"),
+    (r"3\.14, `make`, a C", "3.14, a C"),
     (r"put the clone elsewhere", "put the environment elsewhere"),
 )
 

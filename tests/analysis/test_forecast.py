@@ -69,8 +69,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
             pte = export_module(module, torch.randn(64, 256), home / name, **{"dtype": "fp32", **options}).paths.pte
             done = kit("run", pte, "--output-root", home / f"{name}_run", "--runs", 4, "--startup-launches", 0)
             assert done.returncode == 0, done.stderr
-            stated = {"launches": 6, "times": lambda _, operator, __: 50_000 if operator else 2_000}
-            made[name] = forge_run(home / f"{name}_run", home / f"{name}_stated", **stated)
+            places = home / f"{name}_run", home / f"{name}_stated"
+            made[name] = forge_run(*places, launches=6, times=lambda _, operator, __: 50_000 if operator else 2_000)
         return made[name]
 
     return get

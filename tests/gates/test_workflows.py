@@ -19,7 +19,7 @@ from tests.helpers import durations
 pytestmark = pytest.mark.fast
 
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-VERSIONS = ["3.10", "3.11", "3.12", "3.13"]
+VERSIONS = ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
 def _content(path: Path) -> dict[Any, Any]:
@@ -72,7 +72,7 @@ def test_the_projects_own_covers_every_python_and_machine_that_the_package_claim
     jobs = _content(ROOT / ".github" / "workflows" / "tests.yml")["jobs"]
     described = (ROOT / "pyproject.toml").read_text()
     assert re.findall(r'Python :: (3\.\d+)"', described) == VERSIONS
-    assert 'requires-python = ">=3.10,<3.14"' in described
+    assert 'requires-python = ">=3.10,<3.15"' in described
     for job in ("linux", "macos"):
         assert jobs[job]["strategy"]["matrix"]["python"] == VERSIONS
     assert jobs["linux"]["strategy"]["matrix"]["machine"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]

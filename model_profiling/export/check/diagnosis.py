@@ -3,7 +3,7 @@
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.units import counted
+from model_profiling.export.beside import beside
 from model_profiling.export.check.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.export.command import arguments, typed
 from model_profiling.export.lower.capture_and_lower import capture_prepared, lower_prepared
@@ -117,7 +118,7 @@ def does_not_run(
     attempts = Attempts(request, load, record, stages, stages.announce)
     culprits = Culprits("")
     way_out = None
-    try:
+    with beside("which operator is at fault is not known"), suppress(_EnoughError):
         if failure.missing:
             culprits = _by_name(failure.missing, nodes)
         elif failure.operator:
@@ -125,8 +126,6 @@ def does_not_run(
         else:
             culprits = _by_splitting(attempts, nodes)
         way_out = next((each for each in _instead(request, culprits, failure) if attempts.instead(each)), None)
-    except _EnoughError:
-        pass
     because = f", because of {culprits.text}" if culprits.text else ""
     if failure.missing:
         hint = f"Write the model without. {_OWN_RUNNER}"

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import replace_uses
+from model_profiling.export.rewrites.graph import remove_unused, replace_uses
 
 aten = torch.ops.aten
 
@@ -35,7 +35,7 @@ def remove_inverse_transposes(program: ExportedProgram) -> int:
             continue  # a signature names its outputs, and an input may not be one
         replace_uses(program, node, node.args[0].args[0])
         removed += 1
-    program.graph.eliminate_dead_code()
+    remove_unused(program.graph)
     program.graph_module.recompile()
     return removed
 

@@ -1,9 +1,9 @@
 """From a PyTorch module to an ExecuTorch program: torch.export, then the backend's partitioner, then serialization."""
 
 import contextlib
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from executorch.backends.xnnpack._passes import ChannelsLastTaggedReshapePass
@@ -14,6 +14,7 @@ from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 
 from model_profiling.base.rewrites import LAYOUT
+from model_profiling.export.beside import shortly
 from model_profiling.export.lower.delegation import LoweredNode, list_nodes, rejections, summarise
 from model_profiling.export.lower.image_borders import TAG
 from model_profiling.export.lower.images import to_nchw, to_nhwc
@@ -28,6 +29,7 @@ from model_profiling.upstream.reliance import holds
 from model_profiling.upstream.xnnpack_partitioner import leave_out as leaving_out
 from model_profiling.upstream.xnnpack_passes import LAYOUT_LOWERING, passes_replaced
 
+T = TypeVar("T")
 edge = ops.edge.aten
 _NHWC = ChannelsLastTaggedReshapePass.XNN_NHWC_NODE
 
@@ -151,15 +153,33 @@ def lower(
     from executorch.exir import to_edge_transform_and_lower
 
     register_quantized_kernels()
-    keeps_images, way = False, lowering_way()
-    with rejections() as reasons, faster_lowering():
+
+    def lowered() -> tuple[Any, bool]:
         if keep_layout and backend == "xnnpack" and holds(LAYOUT_LOWERING):
-            edge, keeps_images = _lower_in_place(program, delegation == "per-op", leave_out)
-        else:
-            chosen = [xnnpack_partitioner(delegation == "per-op", leave_out)] if backend == "xnnpack" else None
-            edge = to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True)
+            return _lower_in_place(program, delegation == "per-op", leave_out)
+        chosen = [xnnpack_partitioner(delegation == "per-op", leave_out)] if backend == "xnnpack" else None
+        return to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True), False
+
+    with rejections() as reasons:
+        (edge, keeps_images), way = _faster_or_stock(lowered)
     nodes = list_nodes(edge.exported_program().graph_module)
     return LoweredProgram(edge, nodes, summarise(nodes, backend, reasons), reasons, keeps_images, way)
+
+
+def _faster_or_stock(make: Callable[[], T]) -> tuple[T, str]:
+    """Return what is made, in the stock way if it cannot be in the faster one, and in which way it was."""
+    way = lowering_way()
+    try:
+        with faster_lowering():
+            return make(), way
+    except Exception as error:
+        if way.startswith("stock"):
+            raise
+        try:
+            made = make()
+        except Exception:  # noqa: BLE001 - not the faster way is at fault, and what failed first is what to tell
+            raise error from None
+        return made, f"stock: the faster way failed ({shortly(error)})"
 
 
 def lowering_of(request: ExportRequest) -> dict[str, Any]:
@@ -177,8 +197,7 @@ def emit(lowered: LoweredProgram) -> Any:
     names = _set_at_first(lowered.edge.exported_program())
     # torch.export's own default passes stay: this one comes after them.
     passes = [initial_values_pass(names)] if names else []
-    with faster_lowering():
-        return lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes))
+    return _faster_or_stock(lambda: lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes)))[0]
 
 
 def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:

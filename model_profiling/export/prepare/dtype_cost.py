@@ -6,16 +6,23 @@ import torch
 
 from model_profiling.analysis.accuracy.agreement import agreement_of
 from model_profiling.base.dtypes import FP32, dtype_of
+from model_profiling.export.beside import beside, is_left_out
 from model_profiling.export.prepare import samples
 from model_profiling.models.state import restored_state
 from model_profiling.store.artifacts import DtypeCost
 
+_UNKNOWN = "what the dtype alone costs is not known: eager PyTorch does not run in it"
+
 
 def dtype_cost(module: torch.nn.Module, call: Any, reference: list[torch.Tensor]) -> DtypeCost | None:
-    """Run the model of another dtype eagerly and hold it against the fp32 outputs; None if it gives NaN or infinity."""
+    """Run the model of another dtype eagerly and hold it against the fp32 outputs; None if it gives NaN or infinity, or
+    if PyTorch has no kernel for it."""
     inputs, keywords = samples.copied(call)
-    with restored_state(module), torch.no_grad():
+    outputs = None
+    with beside(_UNKNOWN), restored_state(module), torch.no_grad():
         outputs = [tensor.clone() for tensor in samples.tensors_of(module(*inputs, **keywords))]
+    if outputs is None:
+        return None
     found = agreement_of("dtype", samples.arrays_of(outputs), "eager", samples.arrays_of(reference), FP32)
     if found is None or found.max_abs_error is None or found.cosine is None:
         return None
@@ -26,6 +33,8 @@ def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:
     """Return what the user should know of it, if anything."""
     least = dtype_of(dtype).numerics.least_sqnr_db
     if least is None:
+        return []
+    if cost is None and is_left_out(_UNKNOWN):
         return []
     if cost is None:
         return [f"in {dtype} eager PyTorch itself gives NaN or infinite values"]

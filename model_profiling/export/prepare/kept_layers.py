@@ -20,6 +20,7 @@ from model_profiling.export.rewrites.graph import (
     is_mutable,
     may_alias,
     recompute,
+    remove_unused,
     rename_outputs,
     replace_uses,
 )
@@ -234,7 +235,7 @@ def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: M
         recompute(node)
         if was == torch.float16 and _dtype(node) == torch.float32:
             _give_back(program, node, kept, node in changing)
-    program.graph.eliminate_dead_code()
+    remove_unused(program.graph)
     program.graph_module.recompile()
 
 

@@ -114,7 +114,8 @@ def rewrite(
     without = do_rewrites(program, request, names)
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
-    found = (prepared.rewrites or {}) | {name: others.get(name, []) for name in names}
+    done: dict[str, list[str]] = {name: [] for name in names if name in request.rewrites}
+    found = (prepared.rewrites or {}) | done | others
     missed = (*prepared.without, *(name for name in without if name in request.rewrites))
     return replace(prepared, rewrites=dict(sorted(found.items())), without=missed)
 

@@ -14,6 +14,7 @@ from model_profiling.upstream.captured_graphs import leaves, mapped
 
 # What a model is called with: positional and keyword inputs.
 Call = tuple[tuple[Any, ...], dict[str, Any]]
+_NUMPY = (torch.float16, torch.float32, torch.float64)
 
 
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
@@ -56,8 +57,10 @@ def arrays_of(tensors: list[torch.Tensor]) -> list[Array]:
 
 
 def _array(tensor: torch.Tensor) -> Array:
+    # NumPy has neither bfloat16 nor eight bits; float32 holds all their values.
+    wide = tensor.detach().float() if tensor.is_floating_point() and tensor.dtype not in _NUMPY else tensor.detach()
     try:
-        array: Array = np.ascontiguousarray(tensor.detach().numpy())
+        array: Array = np.ascontiguousarray(wide.numpy())
     except TypeError:
         raise RunError(
             f"a tensor of dtype {tensor.dtype} cannot be stored as .npy",

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from model_profiling.base.rewrites import REWRITES
+from model_profiling.export.beside import beside
 from model_profiling.export.lower.delegation import node_line
 from model_profiling.export.rewrites.graph import replace_each
 
@@ -31,5 +32,12 @@ def apply(name: str, program: torch.export.ExportedProgram) -> int:
 
 
 def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
-    """Return where each rewrite would change a program: a line of the model (`path:line`, '' if unknown) per place."""
-    return {name: [node_line(node) for node in rewrite_module(name).find(program)] for name in names}
+    """Return where each rewrite would change a program: a line of the model (`path:line`, '' if unknown) per place.
+
+    One that cannot look at this graph is not among them.
+    """
+    found = {}
+    for name in names:
+        with beside(f"whether --rewrite {name} would change something is not known"):
+            found[name] = [node_line(node) for node in rewrite_module(name).find(program)]
+    return found

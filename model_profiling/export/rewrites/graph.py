@@ -1,6 +1,7 @@
 """What rewrites share: new nodes at an old one's line, and one node of an exported program taking another's place."""
 
 import copy
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,16 @@ def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: A
     values = torch.fx.map_arg(args, lambda node: node.meta["val"])
     made.meta = {**like.meta, "val": target(*values)}
     return made
+
+
+def remove_unused(graph: torch.fx.Graph) -> None:
+    """Remove operators whose results nobody reads; other functions, as vmap's, may do more than to give a result."""
+    graph.eliminate_dead_code(lambda node: node.is_impure() or (node.op == "call_function" and not is_operator(node)))
+
+
+def is_operator(node: Any) -> bool:
+    """Return whether a node calls an operator, or takes one of several results."""
+    return isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
 
 
 def constant(program: torch.export.ExportedProgram, data: torch.Tensor) -> Any:

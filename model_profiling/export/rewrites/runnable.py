@@ -18,6 +18,7 @@ from model_profiling.export.rewrites.graph import (
     calls,
     constant,
     known_value,
+    remove_unused,
     replace_each,
     step,
     stored_tensor,
@@ -46,6 +47,7 @@ _WEIGHTED = {
 
 def runnable(program: ExportedProgram) -> int:
     """Replace all of them; return how many there were."""
+    _without_grad_modes(program.graph_module)
     give_own_weights(program)
     volumes = [node for node in calls(program, *_CONVOLUTIONS) if _rank(node) == 5]
     pools = [node for node in calls(program, *_POOLS) if arguments(node).get("divisor_override") is None]
@@ -53,6 +55,31 @@ def runnable(program: ExportedProgram) -> int:
     count += replace_each(program, pools, _pooled) if pools else 0
     sorts = [node for node in program.graph.nodes if node.target in _SORTS and _can_be_ranked(node)]
     return count + (replace_each(program, sorts, _ranked) if sorts else 0)
+
+
+def _without_grad_modes(module: torch.fx.GraphModule) -> None:
+    """Put the operators of regions with or without gradients where the region stands: a program computes none."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or str(node.target) != "wrap_with_set_grad_enabled":
+            continue
+        region = getattr(module, node.args[1].target)
+        _without_grad_modes(region)
+        given = iter(node.args[2:])
+        with module.graph.inserting_before(node):
+            known = {inner: next(given) for inner in region.graph.nodes if inner.op == "placeholder"}
+            for inner in region.graph.nodes:
+                if inner.op == "get_attr":
+                    name = f"{node.name}_{inner.target}"
+                    setattr(module, name, getattr(region, inner.target))
+                    known[inner] = module.graph.get_attr(name)
+                    known[inner].meta = dict(inner.meta)
+            results = module.graph.graph_copy(region.graph, known)
+        for user in list(node.users):
+            user.replace_all_uses_with(results[user.args[1]])
+            module.graph.erase_node(user)
+        module.graph.erase_node(node)
+    remove_unused(module.graph)
+    module.recompile()
 
 
 def give_own_weights(program: ExportedProgram, each: bool = False) -> None:

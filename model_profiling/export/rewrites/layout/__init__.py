@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.rewrites.graph import remove_unused
 from model_profiling.export.rewrites.layout.in_place import without_changes_in_place
 from model_profiling.export.rewrites.layout.pointwise import pointwise
 from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild
@@ -27,7 +28,7 @@ def apply(program: torch.export.ExportedProgram, large_by_rows: bool = True) -> 
     except Declined:
         return 0
     finally:
-        program.graph.eliminate_dead_code()
+        remove_unused(program.graph)
         program.graph_module.recompile()
 
 

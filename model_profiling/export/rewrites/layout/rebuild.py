@@ -19,7 +19,7 @@ import torch
 
 from model_profiling.export.rewrites.graph import constant, known_value
 from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
-from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, TensorMemory, Value, fixed
+from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, TensorMemory, Value, fixed, is_known
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten
@@ -283,10 +283,10 @@ class Rebuild:
 
     def step(self, target: Any, *args: Any, like: Any = None, **kwargs: Any) -> Any:
         """Return a new operator at the line of the model where `like` stands, or else the operator being rebuilt."""
-        made = self.graph.call_function(target, args, kwargs)
         values, keywords = torch.fx.map_arg((args, kwargs), lambda node: node.meta["val"])
-        meta = (like if like is not None else self.at).meta
-        made.meta = {**meta, "val": target(*values, **keywords)}
+        meta = {**(like if like is not None else self.at).meta, "val": target(*values, **keywords)}
+        made = self.graph.call_function(target, args, kwargs)
+        made.meta = meta
         return made
 
     def copy_node(self, node: Any, args: Any, kwargs: Any = None) -> Any:
@@ -294,7 +294,12 @@ class Rebuild:
         kwargs = torch.fx.map_arg(node.kwargs, self.plain) if kwargs is None else kwargs
         if same(args, node.args) and same(kwargs, node.kwargs):
             return node
-        return self.step(node.target, *args, like=node, **kwargs)
+        if isinstance(node.target, torch._ops.OpOverload) and all(map(is_known, node.all_input_nodes)):
+            return self.step(node.target, *args, like=node, **kwargs)
+        # A region with a graph of its own, a number, or what nobody can compute here: it gives what it gave.
+        made = self.graph.call_function(node.target, args, kwargs)
+        made.meta = dict(node.meta)
+        return made
 
 
 def _bytes(node: Any) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses import FakeTensor
 
 from model_profiling.export.rewrites.layout.order import Axis, Layout
 
@@ -67,10 +68,17 @@ def image_of(node: Any) -> Value:
     return Value(Layout(layout.dims, layout.among(IMAGE_DIMS)), TensorMemory(image=node))
 
 
+def is_known(node: Any) -> bool:
+    """Return whether an operator can be computed of what a node gives: its tensors are torch.export's own."""
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return value is not None and not any(isinstance(p, torch.Tensor) and not isinstance(p, FakeTensor) for p in parts)
+
+
 def fixed(value: Any) -> bool:
     """Return whether this is one tensor, of a size known now."""
     return (
-        isinstance(value, torch.Tensor)
+        isinstance(value, FakeTensor)
         and all(isinstance(size, int) for size in value.shape)
         and value.numel() > 0
         and not value.is_sparse

@@ -1,0 +1,50 @@
+"""What stands beside a program may fail: it is left out, one line says so, and the program is made all the same."""
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+from model_profiling.base.errors import KitError
+
+_left_out: ContextVar[dict[str, str] | None] = ContextVar("left_out", default=None)
+
+
+@contextlib.contextmanager
+def what_is_left_out() -> Iterator[dict[str, str]]:
+    """Collect in this block what was left out, and why."""
+    found: dict[str, str] = {}
+    token = _left_out.set(found)
+    try:
+        yield found
+    finally:
+        _left_out.reset(token)
+
+
+@contextlib.contextmanager
+def beside(what: str) -> Iterator[None]:
+    """Do something that the program does not need; `what` says what is missing without it.
+
+    What the kit itself refuses, and what the system does, is an error as everywhere.
+    """
+    try:
+        yield
+    except (KitError, OSError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - torch and ExecuTorch raise whatever they like
+        if (found := _left_out.get()) is not None:
+            found[what] = shortly(error)
+
+
+def is_left_out(what: str) -> bool:
+    return what in (_left_out.get() or {})
+
+
+def shortly(error: Exception) -> str:
+    """Return what an error is, in one line."""
+    said = next(iter(str(error).strip().splitlines()), "")[:200]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def lines(left_out: dict[str, str]) -> list[str]:
+    """Return what to tell the user."""
+    return [f"{what} ({why})" for what, why in left_out.items()]
