@@ -1,11 +1,13 @@
 """The one place that opens files. They are written whole or not at all, whatever interrupts us; what is read is a file,
 and no more of it than it held when it was opened."""
 
+import atexit
 import contextlib
 import errno
 import fcntl
 import os
 import stat
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -112,6 +114,19 @@ def remove_abandoned(directory: Path, pattern: str) -> None:
     for left in directory.glob(pattern):
         if is_abandoned(left) and not os.path.lexists(left / _KEPT):
             shutil.rmtree(left, ignore_errors=True)
+
+
+def lasting_scratch(prefix: str) -> Path:
+    """Return a new directory, removed when the process that asked for it ends."""
+    home, owner = make_scratch(prefix), os.getpid()
+
+    def remove() -> None:
+        if os.getpid() == owner:  # a child that was forked ends before us
+            # What ended the process, if anything did, may name a log.
+            remove_scratch(home, getattr(sys, "last_value", None))
+
+    atexit.register(remove)
+    return home
 
 
 def remove_scratch(home: Path, failure: BaseException | None = None) -> None:

@@ -4,7 +4,7 @@ import argparse
 from typing import Any
 
 
-def prepare_parser(parser: argparse.ArgumentParser, keeping: bool = True) -> None:
+def prepare_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--label",
         action="append",
@@ -13,9 +13,8 @@ def prepare_parser(parser: argparse.ArgumentParser, keeping: bool = True) -> Non
         help="NAME: what this run is called, DIR@NAME for other commands (default: date and time); KEY=VALUE: what to "
         "find it by with `sme2-kit history`; may be repeated",
     )
-    if keeping:
-        text = "do not keep the .pte with the run for later comparisons"
-        parser.add_argument("--no-history", action="store_true", help=text)
+    text = "do not keep the .pte with the run for later comparisons"
+    parser.add_argument("--no-history", action="store_true", help=text)
 
 
 def chosen(args: argparse.Namespace) -> dict[str, Any]:

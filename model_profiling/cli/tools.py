@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING
 
 from model_profiling.base.printing import say
 from model_profiling.cli import shared_flags
+from model_profiling.cli.process import enter
 from model_profiling.cli.run_argument import resolve_argument
 
 if TYPE_CHECKING:
     from model_profiling.analysis.timing.profile import Profile
+
+
+def enter_tool(name: str) -> None:
+    """Be the process of a script. Python has put its folder first; it puts the repository's root there instead."""
+    enter(command=lambda: main(name))
 
 
 def main(name: str, argv: list[str] | None = None) -> int:

@@ -9,15 +9,11 @@ from model_profiling.base.errors import KitError
 _left_out: ContextVar[dict[str, str] | None] = ContextVar("left_out", default=None)
 
 
-@contextlib.contextmanager
-def what_is_left_out() -> Iterator[dict[str, str]]:
-    """Collect in this block what was left out, and why."""
+def what_is_left_out() -> dict[str, str]:
+    """Collect from here on what is left out, and why."""
     found: dict[str, str] = {}
-    token = _left_out.set(found)
-    try:
-        yield found
-    finally:
-        _left_out.reset(token)
+    _left_out.set(found)
+    return found
 
 
 @contextlib.contextmanager
@@ -43,8 +39,3 @@ def shortly(error: Exception) -> str:
     """Return what an error is, in one line."""
     said = next(iter(str(error).strip().splitlines()), "")[:200]
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
-
-
-def lines(left_out: dict[str, str]) -> list[str]:
-    """Return what to tell the user."""
-    return [f"{what} ({why})" for what, why in left_out.items()]

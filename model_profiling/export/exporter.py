@@ -16,7 +16,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.rewrites import AUTO, LAYOUT
-from model_profiling.export.beside import beside, lines, what_is_left_out
+from model_profiling.export.beside import beside, what_is_left_out
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.check.diagnosis import does_not_run, missing_remarks
 from model_profiling.export.check.in_process import not_comparable
@@ -96,12 +96,8 @@ def _export(
     request, paths = asked, asked.paths
     log = request.outdir / f"{paths.stem}_export.log"
     _earlier_exports(paths)  # one that cannot be read is better found now than at the end
-    with (
-        kept_off_terminal(request.loud) as said,
-        writable(request.outdir),
-        host_untouched(request.seed),
-        what_is_left_out() as left,
-    ):
+    left = what_is_left_out()
+    with kept_off_terminal(request.loud) as said, writable(request.outdir), host_untouched(request.seed):
         stages = Stages(log, said, announce)
         with stages.stage("load the model"):
             loaded = load()
@@ -124,7 +120,7 @@ def _export(
             del loaded, prepared, lowered, program
             stages.captured = None
             record = _verified(request, load, record, nodes, staged_paths, stages)
-            record = msgspec.structs.replace(record, warnings=[*record.warnings, *lines(left)])
+            record.warnings.extend(f"{what} ({why})" for what, why in left.items())
             _write_tables(request, record, nodes, paths, staged_paths)
             # export_meta.json comes last: until it is there, the older record is the valid one.
             graph = [paths.graph.name] if request.save_graph else []

@@ -24,8 +24,7 @@ def staging(directory: Path) -> Iterator[Path]:
 
 
 def publish(staged: Path, directory: Path, names: list[str]) -> None:
-    """Move `names` from `staged` to `directory` in order, and take away there what is not among them here; when a move
-    fails, put back all that was there before."""
+    """Move `names` from `staged` to `directory` in order, none for none; when it fails, put back what was there."""
     replaced = staged / "replaced"
     replaced.mkdir()
     done: list[str] = []

@@ -4,9 +4,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a script, Python puts this folder first; the package is found from the repository's root.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
-    from model_profiling.cli.process import enter
-    from model_profiling.cli.tools import main
+    from model_profiling.cli.tools import enter_tool
 
-    enter(command=lambda: main("generate_kernel_view"))
+    enter_tool("generate_kernel_view")

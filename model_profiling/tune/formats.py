@@ -8,6 +8,7 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from model_profiling.analysis.accuracy.agreement import (
     Agreement,
@@ -17,7 +18,6 @@ from model_profiling.analysis.accuracy.agreement import (
     last_logits,
     read_outputs,
 )
-from model_profiling.analysis.accuracy.divergence import kl_divergence
 from model_profiling.analysis.llm.phase_metrics import PhaseMetrics, phase_metrics
 from model_profiling.analysis.process.memory import memory
 from model_profiling.analysis.sme2.sme2_weights import sme2_share
@@ -225,3 +225,18 @@ def pareto(qualities: Mapping[str, tuple[float, ...]]) -> set[str]:
         return one != other and all(a >= b for a, b in zip(one, other, strict=True))
 
     return {name for name, mine in qualities.items() if not any(beats(each, mine) for each in qualities.values())}
+
+
+def _log_probabilities(logits: Array) -> npt.NDArray[np.float64]:
+    values = logits.astype(np.float64)
+    shifted = values - values.max(axis=-1, keepdims=True)
+    found: npt.NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return found
+
+
+def kl_divergence(reference: Array, ours: Array) -> float | None:
+    """Return the KL divergence of our next-token distribution from the reference's, in nats; None for NaN."""
+    if reference.shape != ours.shape or not (np.isfinite(reference).all() and np.isfinite(ours).all()):
+        return None
+    theirs, mine = _log_probabilities(reference), _log_probabilities(ours)
+    return max(0.0, float((np.exp(theirs) * (theirs - mine)).sum()))

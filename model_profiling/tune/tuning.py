@@ -21,7 +21,7 @@ from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.options import OPTIONS
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.formats import pte
-from model_profiling.formats.pte.dataflow import DataFlow, data_flow
+from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts
@@ -104,8 +104,10 @@ class Tuner:
             if self._request.worst_layers:
                 return self._worst_layers(base)
             features, floor = set(self._platform.probe().features), self._request.min_sqnr_db
-            places = self._made[base.name].record.rewrites or {}
-            variants = first_round(base, self._flow(base), places, features, floor is not None)
+            made = self._made[base.name]
+            program = pte.parse_own(made.paths.pte)
+            flow = data_flow(program, program.methods[0]) if program is not None else None
+            variants = first_round(base, flow, made.record.rewrites or {}, features, floor is not None)
             asked = [replace(base, rewrites=(name,), reason="asked for") for name in self._request.base.rewrites]
             variants += [each for each in asked if each.name not in {variant.name for variant in variants}]
             turns = self._sure(1, base, variants, self._round(1, base, variants))
@@ -220,11 +222,6 @@ class Tuner:
         """Return the rewrites that find something in the graph of each dtype that was exported without any."""
         records = [made.record for name, made in self._made.items() if name == made.record.dtype]
         return {record.dtype: {n for n, at in (record.rewrites or {}).items() if at} for record in records}
-
-    def _flow(self, base: TuneVariant) -> DataFlow | None:
-        """Return what feeds what in the program of the baseline; None if nobody can tell."""
-        program = pte.parse_own(self._made[base.name].paths.pte)
-        return data_flow(program, program.methods[0]) if program is not None else None
 
     def _round(self, number: int, base: TuneVariant, variants: list[TuneVariant]) -> Turns:
         """Export what is missing, and measure it all side by side unless exactly that was measured before."""

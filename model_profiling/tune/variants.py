@@ -22,7 +22,6 @@ class TuneVariant:
     dtype: str
     memory_format: str = "contiguous"
     rewrites: tuple[str, ...] = ()
-    delegation: str = "whole"
     reason: str = ""
     io_layout: str = "contiguous"
     # Layers that stay in fp32, and how many of the worst those are.
@@ -38,9 +37,8 @@ class TuneVariant:
     def name(self) -> str:
         layout = ["channels_last"] if self.memory_format == "channels_last" else []
         border = ["io-layout"] if self.io_layout == "channels_last" else []
-        per_op = ["per-op"] if self.delegation == "per-op" else []
         kept = [f"worst-{self.worst}"] if self.keep_fp32 else []
-        return "+".join([self.dtype, *layout, *border, *self.rewrites, *per_op, *kept])
+        return "+".join([self.dtype, *layout, *border, *self.rewrites, *kept])
 
 
 def first_round(

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.analysis.accuracy.divergence import kl_divergence
 from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 from model_profiling.base.files import sha256
 from model_profiling.base.files import write_json as write
@@ -24,7 +23,7 @@ from model_profiling.store.artifacts import (
     RequestRecord,
     SequenceRecord,
 )
-from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, pareto
+from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, kl_divergence, pareto
 from model_profiling.tune.tune_result import TriedVariant, TuneResult
 from model_profiling.tune.winner_changes import winner_changes
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens

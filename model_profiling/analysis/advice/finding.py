@@ -46,7 +46,6 @@ class FindingKind(str, enum.Enum):
     NOT_ACCELERATED = "not accelerated"
     COMPUTE_IN_FP32 = "compute in fp32"
     RUNTIME_OVERHEAD = "runtime overhead"
-    BELOW_ROOF = "below the roof"
     MEMORY_GROWTH = "memory growth"
     PACKING = "weight packing"
     FIRST_INFERENCE_MEMORY = "memory of the first inference"

@@ -5,7 +5,7 @@ operators, the particular before the general: what one finding is about, no late
 predicted: a gain is one that this run measured.
 """
 
-from model_profiling.analysis.advice import compute, layout, llm, portable, rewrites, roof, startup, threads
+from model_profiling.analysis.advice import compute, layout, llm, portable, rewrites, startup, threads
 from model_profiling.analysis.advice.finding import Evidence as Evidence
 from model_profiling.analysis.advice.finding import Finding as Finding
 from model_profiling.analysis.advice.finding import Rule, by_flag
@@ -27,7 +27,6 @@ _RULES: tuple[Rule, ...] = (
     layout.layout_changes,
     compute.not_accelerated,
     compute.compute_in_fp32,
-    roof.below_roof,
     llm.decode_runtime,
     compute.runtime_overhead,
     threads.thread_count,

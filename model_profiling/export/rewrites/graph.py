@@ -78,12 +78,9 @@ def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: A
 
 def remove_unused(graph: torch.fx.Graph) -> None:
     """Remove operators whose results nobody reads; other functions, as vmap's, may do more than to give a result."""
-    graph.eliminate_dead_code(lambda node: node.is_impure() or (node.op == "call_function" and not is_operator(node)))
-
-
-def is_operator(node: Any) -> bool:
-    """Return whether a node calls an operator, or takes one of several results."""
-    return isinstance(node.target, torch._ops.OpOverload) or node.target is operator.getitem
+    other = (node for node in graph.nodes if node.op == "call_function" and node.target is not operator.getitem)
+    kept = {node for node in other if not isinstance(node.target, torch._ops.OpOverload)}
+    graph.eliminate_dead_code(lambda node: node.is_impure() or node in kept)
 
 
 def constant(program: torch.export.ExportedProgram, data: torch.Tensor) -> Any:

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 
 from model_profiling.export.rewrites.graph import remove_unused
-from model_profiling.export.rewrites.layout.in_place import without_changes_in_place
 from model_profiling.export.rewrites.layout.pointwise import pointwise
-from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild
+from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild, without_changes_in_place
 from model_profiling.export.rewrites.layout.rules import rule_table
 from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
 
