@@ -77,8 +77,10 @@ def test_a_run_is_opened_without_torch_and_the_import_alone_loads_nothing(tmp_pa
     assert sorted(path.name for path in (tmp_path / "run").rglob("*")) == before
 
 
+# Python 3.13.0 cannot import NumPy where there is no folder.
 FROM_NOWHERE = """
 import os, sys, json, shutil, pathlib
+import numpy
 import sme2_kit
 gone = pathlib.Path(sys.argv[1]); os.chdir(gone); gone.rmdir()
 sys.argv[:] = ["notebook", "--kernel"]
