@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from model_profiling import __version__
 from model_profiling.api.keywords import names_keywords, takes_options
 from model_profiling.api.notebook import notebook_progress
-from model_profiling.base import files
 from model_profiling.base.dtypes import ARITHMETICS, dtype_of
 from model_profiling.base.errors import GateError, InputError, InterruptionError, KitError, RunError, SetupError
 from model_profiling.base.on_progress import OnProgress
@@ -731,6 +730,8 @@ def _runs_folder(platform: str | Platform | None) -> str:
 
 def _place(out: str | Path | None, what: str) -> Path:
     """Return where results go: where nobody names a place, a directory that lives as long as the process."""
+    from model_profiling.base import files
+
     return files.lasting_scratch(f"sme2_kit_{what}_") if out is None else Path(out)
 
 

@@ -212,7 +212,7 @@ def exported_source(
     except KitError as error:
         if not others or dtype_of(request.dtype).quantized:
             raise
-        from model_profiling.export.samples_only import keep_samples
+        from model_profiling.export.exporter import keep_samples
 
         try:
             made = keep_samples(request, load)

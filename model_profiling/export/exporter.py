@@ -50,6 +50,8 @@ from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.store.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, RewriteChoice
 
 T = TypeVar("T")
+# Beside the artifacts: its record is of no .pte, and who reads those is not to find it.
+_WITHOUT = "without_executorch"
 
 
 def export(request: ExportRequest, announce: Announce = lambda stage: None) -> ExportResult:
@@ -148,6 +150,23 @@ def _record(
         sequence=sequence.record(staged) if sequence is not None else None,
         lowering=lowered.way,
     )
+
+
+def keep_samples(request: ExportRequest, load: Callable[[], LoadedModel] | None = None) -> ExportResult:
+    """Run the eager model and write its inputs, its outputs and what was asked for; there is no .pte."""
+    request = replace(request, outdir=request.outdir / _WITHOUT)
+    paths = request.paths
+    with kept_off_terminal(request.loud), writable(request.outdir), host_untouched(request.seed):
+        loaded = load() if load else load_model(request.target or request.model, request.seed, request.options)
+        prepared = prepare(loaded, request)
+        request.outdir.mkdir(parents=True, exist_ok=True)
+        with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
+            at = ExportPaths(staged / paths.pte.name)
+            write_samples(prepared, at)
+            record = described(request, prepared, at, Delegation(0, 0, 0, []))
+            files.write_json(at.meta, ExportMeta(exports={paths.stem: record}))
+            publish(staged, request.outdir, [paths.inputs.name, paths.expected.name, paths.meta.name])
+    return ExportResult(paths, record)
 
 
 def described(

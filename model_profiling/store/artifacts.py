@@ -195,6 +195,20 @@ class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return f"executed once on {self.runner}, {compared} eager ({number})"
 
 
+class StepChange(msgspec.Struct, frozen=True, order=True):
+    """Operators of one kind and shape, of which another export of the model has `count` more (below 0: fewer).
+
+    Tensors are written `fp32 1x3x8x8`, constants with `=` before it. `operator call` and `delegate call` are calls.
+    """
+
+    op: str
+    delegated: bool = False
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    permutation: tuple[int, ...] = ()
+    count: int = 0
+
+
 class RewriteChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What `--rewrite auto` made of one rewrite that finds something, and why.
 
@@ -236,7 +250,7 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # place, '' where the line is not known. None: the export did not look.
     rewrites: dict[str, list[str]] | None = None
     # What earlier versions recorded of rewrites that nobody asked for; no longer written or read.
-    candidates: dict[str, Any] = {}
+    candidates: dict[str, list[StepChange]] = {}
     # What `--rewrite auto` chose, of the rewrites that find something; `request.rewrites` is what it became.
     auto: list[RewriteChoice] = []
     # What was asked for; the `dim_order` of each input and output says what it got.

@@ -22,6 +22,7 @@ class TuneVariant:
     dtype: str
     memory_format: str = "contiguous"
     rewrites: tuple[str, ...] = ()
+    delegation: str = "whole"
     reason: str = ""
     io_layout: str = "contiguous"
     # Layers that stay in fp32, and how many of the worst those are.

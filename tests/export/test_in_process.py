@@ -359,7 +359,7 @@ def test_an_edit_of_any_module_that_an_export_imports_makes_a_new_export(
     every = {path for folder in folders for path in (kit_copy / folder).glob("*.py")}
     apart = {"export_model.py", "delegation_preview.py", "in_process.py", "in_memory.py", "command.py", "scaffold.py"}
     # What is made for other runtimes is no part of a .pte.
-    apart |= {"onnx_file.py", "samples_only.py"}
+    apart |= {"onnx_file.py"}
     # model_base.py and transformer.py are parts of the models that use them, the others are models.
     own = {"model_base.py", "transformer.py", "roof_probe.py", "kernel_space.py"}
     assert {path for path in every if path.name not in {*apart, *own}} <= counted
