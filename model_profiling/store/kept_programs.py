@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256, same_content
 from model_profiling.store.artifacts import PROGRAMS, ExportMeta, ExportPaths, ExportRecord
 
@@ -37,7 +37,7 @@ def find_program(root: Path, sha256: str) -> Path | None:
 def _is(path: Path, sha256: str) -> bool:
     try:
         return files.is_file(path) and not path.is_symlink() and program_sha256(path) == sha256
-    except OSError:
+    except (OSError, InputError):
         return False
 
 
