@@ -18,17 +18,18 @@ def what_is_left_out() -> dict[str, str]:
 
 @contextlib.contextmanager
 def beside(what: str) -> Iterator[None]:
-    """Do something that the program does not need; `what` says what is missing without it.
-
-    What the kit itself refuses, and what the system does, is an error as everywhere.
-    """
+    """Do something that the program does not need; `what` says what is missing without it."""
     try:
         yield
-    except (KitError, OSError, MemoryError):
+    except (KitError, OSError, MemoryError):  # what the kit itself refuses, or the system
         raise
     except Exception as error:  # noqa: BLE001 - torch and ExecuTorch raise whatever they like
-        if (found := _left_out.get()) is not None:
-            found[what] = shortly(error)
+        leave_out(what, error)
+
+
+def leave_out(what: str, error: Exception) -> None:
+    if (found := _left_out.get()) is not None:
+        found[what] = shortly(error)
 
 
 def is_left_out(what: str) -> bool:

@@ -159,6 +159,7 @@ def test_what_cannot_be_lowered_faster_is_lowered_in_the_stock_way(
     monkeypatch.setattr("model_profiling.export.lower.lowering.faster_lowering", fails_inside)
     record = made(without_gradients, tmp_path)
     assert record.lowering == "stock: the faster way failed (RuntimeError: injected)"
+    assert record.warnings == ["the faster lowering is left out (RuntimeError: injected)"]
     assert record.verification.verdict == "agrees"
 
 

@@ -14,7 +14,7 @@ from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export.beside import shortly
+from model_profiling.export.beside import leave_out, shortly
 from model_profiling.export.lower.delegation import LoweredNode, list_nodes, rejections, summarise
 from model_profiling.export.lower.image_borders import TAG
 from model_profiling.export.lower.images import to_nchw, to_nhwc
@@ -176,7 +176,9 @@ def _faster_or_stock(make: Callable[[], T]) -> tuple[T, str]:
         if way.startswith("stock"):
             raise
         with contextlib.suppress(Exception):
-            return make(), f"stock: the faster way failed ({shortly(error)})"
+            made = make()
+            leave_out("the faster lowering is left out", error)
+            return made, f"stock: the faster way failed ({shortly(error)})"
         raise
 
 

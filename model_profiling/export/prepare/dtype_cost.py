@@ -34,10 +34,8 @@ def remark(cost: DtypeCost | None, dtype: str, weights: str) -> list[str]:
     least = dtype_of(dtype).numerics.least_sqnr_db
     if least is None:
         return []
-    if cost is None and is_left_out(_UNKNOWN):
-        return []
     if cost is None:
-        return [f"in {dtype} eager PyTorch itself gives NaN or infinite values"]
+        return [] if is_left_out(_UNKNOWN) else [f"in {dtype} eager PyTorch itself gives NaN or infinite values"]
     if cost.sqnr_db is None or cost.sqnr_db >= least:
         return []
     random = "; its weights are random, trained ones usually lose less" if weights == "random" else ""
