@@ -1,17 +1,15 @@
-"""How the advice does: followed on networks of many kinds and measured in turns; makes docs/advice.md and .json.
+"""What `profile` says of `--rewrite auto`, and what `compare` says by hand; makes docs/advice.md and .json.
 
     python -m benchmarks.advice [--work DIR] [--budget S] [--networks Swin,Mobile]   # measure what is missing
     python -m benchmarks.advice --render                                          # write the page, measure nothing
 
-Each network is exported and run. Each piece of advice that a flag of `export` carries out is then followed alone: the
-program with the flag takes turns with the one without. Results are kept in DIR: a second call goes on where the first
-ended. Run it on a quiet machine.
+Each network is profiled. The two programs that this leaves, as the model is and with `--rewrite auto`, are then
+compared in a measurement of its own. Results are kept in DIR: a second call goes on where the first ended.
 """
 
 import argparse
 import platform
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -19,7 +17,7 @@ import msgspec
 import sme2_kit
 from benchmarks.advice_networks import NETWORKS
 from benchmarks.validate_forecast import replace_part
-from model_profiling.analysis.advice.finding import Finding, export_options
+from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.base.printing import tell
@@ -28,136 +26,183 @@ from model_profiling.platforms.environment import describe_host
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "advice.md", ROOT / "docs" / "advice.json"
 PART = "record"
+_MOST_CAUSES, _BOUNDED = 3, 1000.0
 
 
-class Followed(msgspec.Struct, frozen=True):
-    """One piece of advice and what following it gave: `ratio` with its interval. `failed` says why there is none."""
+class Gain(msgspec.Struct, frozen=True):
+    """How many times faster one program is, with its interval; `busy` if other processes took most of the CPU."""
+
+    ratio: float
+    low: float = 0.0
+    high: float | None = None
+    busy: bool = False
+
+    def __str__(self) -> str:
+        if self.high is None:
+            return f"{self.ratio:.2f}x (too few runs)"
+        # An interval of a difference that reaches the whole time bounds no ratio.
+        high = f"{self.high:.2f}" if self.high < _BOUNDED else "?"
+        return f"{self.ratio:.2f}x ({self.low:.2f} to {high})"
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """Two programs in turns: latency, and the sum of their operators, which leaves out what other processes took."""
+
+    latency: Gain
+    operators: Gain | None
+
+    @property
+    def best(self) -> Gain:
+        """What can be relied on: latency, or on a busy machine operators."""
+        return self.operators if self.latency.busy and self.operators is not None else self.latency
+
+
+class Profiled(msgspec.Struct, frozen=True):
+    """One network: what `profile` said, and what a comparison by hand says. `reason` says why nothing was measured."""
 
     network: str
     dtype: str
-    rule: str
-    option: str
-    title: str
-    before_ms: float = 0.0
-    ratio: float = 0.0
-    low: float = 0.0
-    high: float | None = None
-    contended: bool = False
+    causes: list[str] = []
+    rewrites: list[str] = []
+    reason: str = ""
+    outputs_agree: bool | None = None
+    claimed: Measured | None = None
+    by_hand: Measured | None = None
     failed: str = ""
 
     @property
-    def kind(self) -> str:
-        return f"{self.rule}: {self.option}"
+    def confirmed(self) -> bool | None:
+        """Whether the two intervals have a ratio in common; None if one of them has no interval."""
+        if self.claimed is None or self.by_hand is None:
+            return None
+        one, other = self.claimed.best, self.by_hand.best
+        if one.high is None or other.high is None:
+            return None
+        return one.low <= other.high and other.low <= one.high
+
+
+class OtherDtype(msgspec.Struct, frozen=True):
+    """A network in another dtype against fp32, measured in turns."""
+
+    network: str
+    dtype: str
+    gain: Gain
+
+
+class OtherDtypes(msgspec.Struct, frozen=True):
+    """What following the advice to try another dtype gave, on one machine."""
+
+    cpu: str
+    measured: list[OtherDtype]
 
 
 class AdviceRecord(msgspec.Struct, frozen=True):
-    """All that was followed on one machine."""
+    """All that was profiled on one machine, and dtypes as they were measured on another."""
 
     cpu: str
-    followed: list[Followed]
+    networks: list[Profiled]
+    dtypes: OtherDtypes
 
 
-def followed(name: str, dtype: str, work: Path, budget_s: float) -> list[Followed]:
-    """Take the advice of one network and follow it; what was done already is taken from the work directory."""
+def profiled(name: str, dtype: str, work: Path, budget_s: float) -> Profiled:
+    """Profile one network and compare its programs; what was done already is taken from the work directory."""
     kept = work / f"{name}-{dtype}.json"
     if kept.is_file():
-        return files.read_json(kept, list[Followed], "result")
+        return files.read_json(kept, Profiled, "result")
     target, home = f"{Path(__file__).with_name('advice_networks.py')}:{name}", work / f"{name}-{dtype}"
-    base = sme2_kit.export(target, dtype=dtype, out=home / "base")
-    run = sme2_kit.run(base, out=home / "run", budget_s=budget_s, force=True)
-    advice = run.summary.experiments[run.of_interest[0]].advice
-    found, done = [], set()
-    for finding in advice:
-        for option, asked in export_options(finding).items():
-            if option not in done:
-                done.add(option)
-                found.append(_follow(target, name, dtype, base, finding, option, asked, home, budget_s))
-                tell(f"{name} {dtype} {_said(found[-1])}\n")
+    try:
+        found = _profiled(target, name, dtype, home, budget_s)
+    except KitError as error:
+        found = Profiled(name, dtype, failed=error.message)
     files.write_json(kept, found)
     shutil.rmtree(home, ignore_errors=True)
     return found
 
 
-def _follow(
-    target: str,
-    name: str,
-    dtype: str,
-    base: sme2_kit.ExportResult,
-    finding: Finding,
-    option: str,
-    asked: dict[str, object],
-    home: Path,
-    budget_s: float,
-) -> Followed:
-    """Export with the flags that the finding names, and measure that beside what it is about."""
-    known = (name, dtype, finding.rule.value, option, finding.title)
-    try:
-        out = home / option.replace(" ", "_")
-        other = sme2_kit.export(target, **{"dtype": dtype, **asked}, out=out)  # type: ignore[arg-type]
-        (pair,) = sme2_kit.compare(base, other, budget_s=budget_s)
-    except KitError as error:
-        return Followed(*known, failed=error.message)
-    latency = pair.latency
-    return Followed(*known, latency.before_ms, latency.ratio, latency.low, latency.high, latency.contended)
+def _profiled(target: str, name: str, dtype: str, home: Path, budget_s: float) -> Profiled:
+    run = sme2_kit.profile(target, dtype=dtype, out=home, budget_s=budget_s, force=True)
+    causes = [finding.title for finding in run.summary.experiments[run.of_interest[0]].advice[:_MOST_CAUSES]]
+    auto = run.auto
+    assert auto is not None
+    rewrites = [choice.name for choice in auto.choices if choice.applied]
+    known = Profiled(name, dtype, causes, rewrites, auto.reason, auto.outputs_agree)
+    if not auto.pairs:
+        return known
+    pte = run.path / run.manifest.model.path
+    (pair,) = sme2_kit.compare(pte, auto.pte, budget_s=budget_s / 2)
+    return msgspec.structs.replace(known, claimed=measured(auto.pairs[0]), by_hand=measured(pair))
 
 
-def _said(one: Followed) -> str:
-    if one.failed:
-        return f"{one.option}: {one.failed}"
-    high = one.high if one.high is not None else one.ratio
-    return f"{one.option}: {one.ratio:.2f}x ({one.low:.2f} to {high:.2f})"
-
-
-def by_kind(results: Iterable[Followed]) -> dict[str, list[Followed]]:
-    found: dict[str, list[Followed]] = {}
-    for one in sorted(results, key=lambda one: one.kind):
-        found.setdefault(one.kind, []).append(one)
-    return found
+def measured(pair: PairComparison) -> Measured:
+    latency, changes = pair.latency, pair.changes
+    gain = Gain(latency.ratio, latency.low, latency.high, latency.contended)
+    if changes is None or not changes.after_ms:
+        return Measured(gain, None)
+    before = changes.before_ms
+    if changes.low_ms is None or changes.high_ms is None:
+        return Measured(gain, Gain(before / changes.after_ms))
+    low, high = (before / max(before + ms, 1e-9) for ms in (changes.high_ms, changes.low_ms))
+    return Measured(gain, Gain(before / changes.after_ms, low, high))
 
 
 def page(record: AdviceRecord) -> str:
-    """Return the tables: how each kind did, then every piece."""
-    networks, failed = len({one.network for one in record.followed}), sum(bool(one.failed) for one in record.followed)
+    """Return the table: a row for each network, the largest claim first."""
+    gains = [one.by_hand.best for one in record.networks if one.by_hand is not None]
+    faster, slower = sum(each.low > 1 for each in gains), sum(each.high is not None and each.high < 1 for each in gains)
+    told = [one.confirmed for one in record.networks if one.confirmed is not None]
+    busy = sum(one.claimed is not None and one.claimed.latency.busy for one in record.networks)
+    both = [(one, one.claimed.best, one.by_hand.best) for one in record.networks if one.claimed and one.by_hand]
+    looks = [one.network for one, said, seen in both if said.ratio < 1 and seen.ratio < 1]
+    wrong = sum(one.outputs_agree is False for one in record.networks)
     lines = [
-        f"{len(record.followed)} pieces of advice on {networks} networks, measured on {record.cpu}, one thread, "
-        f"in turns. Programs that do not run: {failed}.",
+        f"{len(record.networks)} networks, on {record.cpu}, one thread. `--rewrite auto` changes {len(gains)};",
+        f"by hand {faster} are faster by their whole interval, {slower} slower; outputs differ in {wrong}."
+        + (f" {' and '.join(looks)} look slower, within their intervals." if looks else ""),
+        f"The intervals of `profile` and of the comparison by hand overlap for {sum(told)} of {len(told)}.",
         "",
-        "| kind | followed | faster | measured, all |",
-        "|---|---:|---:|---:|",
+        f"The machine was busy with other work for {busy} of them, so that latency means little. There the sum of the",
+        "operators counts, traced, which leaves out what other processes took.",
+        "",
+        "| network | `--rewrite auto` applied | `profile`: latency | operators | by hand: latency | operators |",
+        "|---|---|---:|---:|---:|---:|",
     ]
-    for kind, members in by_kind(record.followed).items():
-        ratios = [one.ratio for one in members if not one.failed]
-        cells = [
-            kind,
-            str(len(members)),
-            str(sum(ratio > 1 for ratio in ratios)),
-            f"{min(ratios):.2f}x to {max(ratios):.2f}x" if ratios else "does not run",
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    lines += ["", "| network | advice | measured (95 % interval) |", "|---|---|---:|"]
-    for one in sorted(record.followed, key=lambda one: (one.network, one.dtype, one.option)):
-        high = f"{one.high:.2f}" if one.high is not None else "?"
-        busy = ", busy machine" if one.contended else ""
-        measured = one.failed or f"{one.ratio:.2f}x ({one.low:.2f} to {high}{busy})"
-        lines.append(f"| {one.network}, {one.dtype} | {one.option} | {measured} |")
-    return "\n".join(lines)
+    order = sorted(record.networks, key=lambda one: -(one.by_hand.best.ratio if one.by_hand else 0.0))
+    for one in order:
+        what = ", ".join(one.rewrites) or one.failed or one.reason
+        sides = [(each.latency, each.operators) if each else (None, None) for each in (one.claimed, one.by_hand)]
+        cells = [str(gain) if gain is not None else "" for side in sides for gain in side]
+        lines.append(f"| {one.network}, {one.dtype} | {what} | {' | '.join(cells)} |")
+    lines += ["", "| network | what the report says first |", "|---|---|"]
+    lines += [f"| {one.network}, {one.dtype} | {'<br>'.join(one.causes)} |" for one in order if one.causes]
+    return "\n".join([*lines, "", *_other_dtypes(record.dtypes)])
+
+
+def _other_dtypes(found: OtherDtypes) -> list[str]:
+    gains = {(one.network, one.dtype): one.gain for one in found.measured}
+    names = dict.fromkeys(one.network for one in found.measured)
+    rows = [f"| {n} | {gains.get((n, 'fp16'), '')} | {gains.get((n, 'int8'), '')} |" for n in names]
+    title = f"Another dtype against fp32, of an earlier version, on {found.cpu}, one thread, in turns (95 % interval):"
+    return [title, "", "| network | fp16 | int8 |", "|---|---:|---:|", *rows]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--work", type=Path, default=Path("out_advice"), metavar="DIR")
     parser.add_argument("--networks", default="", metavar="A,B", help="only these, printed; the page stays as it is")
-    parser.add_argument("--budget", type=float, default=4.0, metavar="S", help="seconds for each measurement")
+    parser.add_argument("--dtype", default="fp32")
+    parser.add_argument("--budget", type=float, default=12.0, metavar="S", help="seconds for each profile")
     parser.add_argument("--render", action="store_true", help="write the page from what was measured, measure nothing")
     args = parser.parse_args()
-    names = args.networks.split(",") if args.networks else list(NETWORKS)
     results = []
-    for name in names:
-        for dtype in NETWORKS[name]:
-            if not args.render or (args.work / f"{name}-{dtype}.json").is_file():
-                results += followed(name, dtype, args.work, args.budget)
-    cpu = str(describe_host().get("cpu") or platform.machine())
-    record = AdviceRecord(cpu, results)
+    for name in args.networks.split(",") if args.networks else NETWORKS:
+        if not args.render or (args.work / f"{name}-{args.dtype}.json").is_file():
+            results.append(profiled(name, args.dtype, args.work, args.budget))
+            if not args.render:
+                last = results[-1]
+                said = [str(each.best) for each in (last.claimed, last.by_hand) if each is not None]
+                tell(f"{name}: {' and by hand '.join(said) or last.reason or last.failed}\n")
+    before = files.read_json(RECORD, AdviceRecord, "record")
+    record = AdviceRecord(str(describe_host().get("cpu") or platform.machine()), results, before.dtypes)
     if args.networks:
         tell(page(record) + "\n")
         return

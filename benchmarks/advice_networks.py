@@ -749,14 +749,9 @@ class Random3(Drawn):
         super().__init__(3)
 
 
-# Each network and the dtypes that it is exported in.
-NETWORKS = {
-    **dict.fromkeys(("Conformer", "Detector", "Diffusion", "ConvNeXt", "Mobile", "Random1"), ("fp32", "fp16")),
-    **dict.fromkeys(("Anchors", "Separable"), ("fp16",)),
-    **dict.fromkeys(("ViT", "Decoder", "Swin", "Recurrent", "GatedUnits", "Recommender", "Dense"), ("fp32",)),
-    **dict.fromkeys(("Shuffled", "Inception", "Waves", "Temporal", "Mixer", "GatedMLP"), ("fp32",)),
-    **dict.fromkeys(
-        ("SuperResolution", "Segments", "Autoencoder", "Generator", "Denoiser", "Keywords", "Points"), ("fp32",)
-    ),
-    **dict.fromkeys(("GraphLayers", "Style", "Random0", "Random2", "Random3"), ("fp32",)),
-}
+NETWORKS = (
+    *("ViT", "Decoder", "Conformer", "Detector", "Anchors", "Swin", "ConvNeXt", "Diffusion", "Recurrent", "GatedUnits"),
+    *("Recommender", "Mobile", "Separable", "Dense", "Shuffled", "Inception", "Waves", "Temporal", "Mixer", "GatedMLP"),
+    *("SuperResolution", "Segments", "Autoencoder", "Generator", "Denoiser", "Keywords", "Points", "GraphLayers"),
+    *("Style", "Random0", "Random1", "Random2", "Random3"),
+)

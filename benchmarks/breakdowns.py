@@ -21,7 +21,7 @@ from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.api import comparing
 from model_profiling.pipeline.schedule import Counts
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.report import numbers
 from sme2_kit import Run, run
 

@@ -18,14 +18,14 @@ import numpy as np
 import sme2_kit
 from model_profiling.analysis.compare.program_changes import program_changes
 from model_profiling.analysis.run.dumps import analyse_dumps
-from model_profiling.analysis.run.staleness import check_staleness
-from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.run.validation import check_staleness, problems
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare, summarise
 from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.formats import etdump, etrecord
-from model_profiling.report import combined, markdown
-from model_profiling.report.content import report as report_content
+from model_profiling.report import markdown
+from model_profiling.report.content.whole import report as report_content
+from model_profiling.report.files.page_files import write_combined
 from model_profiling.report.files.report_files import write_report
 from model_profiling.store.run_directory import RunDirectory, Turn
 from model_profiling.store.runs import list_runs, resolve
@@ -143,7 +143,7 @@ def _combined(size: int, folder: Path) -> Work:
     runs = [Run.open(KNOWN_GOOD) for _ in range(size)]
     for run in runs:
         run.analysed = runs[0].analysed
-    return lambda: combined.write(runs, Sketcher(), folder / "combined.md")
+    return lambda: write_combined(runs, Sketcher(), folder / "combined.md")
 
 
 def _listed(size: int, folder: Path) -> Work:

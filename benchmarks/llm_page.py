@@ -1,4 +1,4 @@
-"""One small language model from export to advice: measures all of it, and writes the numbers of docs/llm.md.
+"""One small language model exported and measured in every phase and format: writes the numbers of docs/llm.md.
 
     python -m benchmarks.llm_page [--work DIR]     # export, measure, write the page; half an hour, most of it exports
     python -m benchmarks.llm_page --print          # the tables alone, printed
@@ -49,7 +49,7 @@ def phases(work: Path, layers: int, budget_s: float) -> str:
     off, on = run.sides(metrics.comparisons[0].before, metrics.comparisons[0].after)
     names = [side.replace(f" ({rows[0][0]})", "") for side in (off, on)]
     head = ["phase", *(f"tokens/s, {name}" for name in names), "to the first token, or a token", "faster"]
-    return "\n\n".join([table(head, rows), _layers(run), _advice(run)])
+    return "\n\n".join([table(head, rows), _layers(run)])
 
 
 def _layers(run: sme2_kit.Run) -> str:
@@ -58,14 +58,6 @@ def _layers(run: sme2_kit.Run) -> str:
     kinds = dict.fromkeys(kind for each in found for kind in each)
     rows = [[kind, *(f"{each.get(kind, 0.0) / sum(each.values()):.1%}" for each in found)] for kind in kinds]
     return table(["share of the time", *(run.phase(name) for name in names)], rows)
-
-
-def _advice(run: sme2_kit.Run) -> str:
-    found = []
-    for name in run.first_of_phases:
-        said = run.summary.experiments[name].advice[:2]
-        found += [f"- {run.phase(name)}: {finding.title}. {finding.next_step}" for finding in said]
-    return "\n".join(["What the kit advises:", "", *found])
 
 
 def formats(work: Path, layers: int, budget_s: float) -> str:

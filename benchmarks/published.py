@@ -8,7 +8,12 @@ import dataclasses
 import statistics
 from collections.abc import Callable
 
+import msgspec
+
+from benchmarks.operator_prices import modelled_table
 from model_profiling.analysis.sme2.target import Target, kit_targets, read_target
+from model_profiling.analysis.timing.work import Product
+from model_profiling.base.errors import InputError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +44,25 @@ RESULTS = {
         "ResNet50v2, fp32, onnxruntime",
         "C1-Pro at 2.0 GHz (vivo X300)",
         "Arm's learning path performance_onnxruntime_kleidiai_sme2",
+    ),
+    "mtgemm_loads": Result("loads by size, M4 Pro, one thread", "Apple M4 Pro", "tesch1/MTGEMM-A, results/ext"),
+    "mtgemm_kleidiai": Result(
+        "KleidiAI fp32 with both sides packed, 16 to 4096 cubed, one thread",
+        "Apple M4 Pro",
+        "tesch1/MTGEMM-A, results/ext/kleidiai_*.txt",
+        "the rate by shape in fp32 (below)",
+    ),
+    "onnxruntime_m4": Result(
+        "MobileNetV1 and DeepLabV3 fp32, DeepLabV3 and BERT-tiny fp16, onnxruntime",
+        "Apple M4",
+        "microsoft/onnxruntime#24346",
+        "whole networks in other libraries: not compared yet",
+    ),
+    "llama_c1_pro": Result(
+        "Llama-3.2-3B, Q4_0, one thread: prefill 7.9 to 12.3, decode 5.9 to 9.1 tokens/s",
+        "Arm C1-Pro",
+        "published of llama.cpp with KleidiAI",
+        "whole networks in other libraries: not compared yet",
     ),
     "squeeze_sam": Result(
         "SqueezeSAM by category, fp16 and int8, one core", "a phone, not named", "Arm", "gains and shares (below)"
@@ -149,6 +173,47 @@ def _median(parts: list[float]) -> str:
     return f"{statistics.median(parts):.2f}"
 
 
+# GFLOP/s by m, k, n: KleidiAI's own loop, and packing of both sides in the time.
+MTGEMM = {
+    **{(size,) * 3: rate for size, rate in ((16, 58), (32, 377), (64, 760), (128, 1137), (512, 1660), (1024, 1741))},
+    **{(2048,) * 3: 1415, (4096,) * 3: 1061, (64, 2112, 7168): 637},
+}
+
+
+def both_packed_rate(target: Target, m: int, k: int, n: int) -> float:
+    """Return the rate of KleidiAI by itself: it packs both sides and reads the right one for each tile of rows."""
+    assert target.pack_ns is not None
+    product = Product(m, n, k)
+    left, right = 4 * m * k, 4 * k * n
+    alone = msgspec.structs.replace(target, near_gb_s=None).sme2_ns(product, "fp32")
+    # Packed is what was read and written once, from and to where it fits.
+    packed = right * target.pack_ns.value + sum(target.again_ns(size, 2) for size in (left, right))
+    return 2 * product.multiply_accumulates / (alone + packed + target.again_ns(right, -(-m // target.side)))
+
+
+def refuse_test(target: Target, result: str) -> None:
+    """Refuse to compare a target with a published result that it was derived from."""
+    if result in target.derived_from:
+        raise InputError(
+            f"{target.name} was derived from {result}: agreement with it says nothing",
+            "Compare it with a result that derived_from of the target does not name.",
+        )
+
+
+def mtgemm_table() -> str:
+    """Return the fp32 test: published rates of KleidiAI beside those that a target's numbers give."""
+    target = read_target("apple_m4_pro")
+    assert isinstance(target, Target)
+    refuse_test(target, "mtgemm_kleidiai")
+    rows = ["| m x k x n | published, GFLOP/s | predicted | error |", "|---|---:|---:|---:|"]
+    errors = []
+    for (m, k, n), rate in MTGEMM.items():
+        found = both_packed_rate(target, m, k, n)
+        errors.append(abs(found / rate - 1))
+        rows.append(f"| {m} x {k} x {n} | {rate} | {found:.0f} | {found / rate - 1:+.0%} |")
+    return "\n".join([*rows, "", f"Median absolute error {statistics.median(errors):.0%}, worst {max(errors):.0%}."])
+
+
 def target_table() -> str:
     """Return the targets of the kit: what is known of each."""
     rows = [
@@ -175,4 +240,10 @@ def result_table() -> str:
     return "\n".join(rows)
 
 
-TABLES: dict[str, Callable[[], str]] = {"targets": target_table, "results": result_table, "threads": thread_table}
+TABLES: dict[str, Callable[[], str]] = {
+    "targets": target_table,
+    "results": result_table,
+    "threads": thread_table,
+    "mtgemm": mtgemm_table,
+    "modelled": modelled_table,
+}

@@ -10,7 +10,7 @@ from pathlib import Path
 from model_profiling.analysis.compare.metrics import compute_metrics
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.runner.build import build_runner, compile_command, generate_tables, host_compiler
 
 HERE = Path(__file__).parent

@@ -17,14 +17,13 @@ import msgspec
 
 import sme2_kit
 from benchmarks.validate_forecast import replace_part
-from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
-from model_profiling.analysis.compare.slower_lines import LEAST_RATIO, LEAST_SHARE
+from model_profiling.analysis.compare.runtime_comparison import LEAST_RATIO, LEAST_SHARE, RuntimeComparison, RuntimeRow
 from model_profiling.base import files
 from model_profiling.base.errors import InterruptionError, KitError
 from model_profiling.base.printing import tell
-from model_profiling.base.units import shown_mib, shown_ms
 from model_profiling.platforms.environment import describe_host
-from model_profiling.report import numbers, runtime_words
+from model_profiling.report import numbers
+from model_profiling.report.content.runtimes import findings
 
 PAGE = Path(__file__).parents[1] / "docs" / "runtimes.md"
 PART = "measured"
@@ -88,24 +87,14 @@ def page(results: list[RuntimesResult]) -> str:
     lines = [
         f"Measured on {'; '.join(sorted({result.machine for result in results}))}, "
         f"with {', '.join(map(str, threads)) or 'no'} thread{'s' if threads != [1] else ''}, in turns.",
-        "",
-        "| runtime | settings |",
-        "|---|---|",
-        *_settings(row for each in found for row in each.rows),
+        f"Versions: {', '.join(_versions(row for each in found for row in each.rows))}.",
         "",
         "How many times as fast as ExecuTorch each is, with the 95 % interval; below 1 ExecuTorch is faster:",
         "",
         *_latency(results),
-        "",
-        "Start-up, from the start of the process to its first result, and the most memory that the process had:",
-        "",
-        *_process(found),
     ]
-    for title, several in (
-        ("Not measured, or not ranked:", [*_reasons(results)]),
-        ("To be read with it:", [*_remarks(found)]),
-    ):
-        lines += ["", title, "", *several] if several else []
+    if reasons := [*_reasons(results)]:
+        lines += ["", "Not measured, or not ranked:", "", *reasons]
     lines += ["", "### Lines where ExecuTorch takes longer", "", _WHICH, ""]
     return "\n".join([*lines, *(_slower(found) or ["None."])])
 
@@ -116,15 +105,9 @@ def _runtimes(found: Iterable[RuntimeComparison]) -> list[str]:
     return sorted(named, key=lambda name: (*RUNTIMES, name).index(name))
 
 
-def _settings(rows: Iterable[RuntimeRow]) -> Iterator[str]:
-    """Return one line for each version and settings of a runtime; inputs, which differ by model, are left out."""
-    said = {}
-    for row in rows:
-        if row.settings:
-            packages = [f"{name} {version}" for name, version in row.versions.items()]
-            words = [f"{name}: {value}" for name, value in row.settings.items() if "input" not in name]
-            said[f"| {row.runtime} ({', '.join(packages)}) | {'; '.join(words)} |"] = row.runtime
-    return iter(sorted(said, key=lambda line: (*RUNTIMES, said[line]).index(said[line])))
+def _versions(rows: Iterable[RuntimeRow]) -> list[str]:
+    """Return each package of the runtimes once, with its version."""
+    return sorted({f"{name} {version}" for row in rows for name, version in row.versions.items()})
 
 
 def _latency(results: list[RuntimesResult]) -> Iterator[str]:
@@ -154,22 +137,6 @@ def _times(row: RuntimeRow | None) -> str:
     return f"{told} ({numbers.interval(compared.low, compared.high)}{busy})"
 
 
-def _process(found: list[RuntimeComparison]) -> Iterator[str]:
-    names = [RUNTIMES[0], *_runtimes(found)]
-    yield f"| {' | '.join(['model', *names])} |"
-    yield f"|---|{'---:|' * len(names)}"
-    for each in found:
-        rows = _by_runtime(each)
-        yield f"| {' | '.join([f'{_name(each.model)}, {each.dtype}', *(_start(rows.get(name)) for name in names)])} |"
-
-
-def _start(row: RuntimeRow | None) -> str:
-    if row is None or row.latency is None:
-        return "not measured"
-    start = shown_ms(row.startup.median_ms) if row.startup is not None else "unknown"
-    return f"{start}, {shown_mib(row.peak_bytes) if row.peak_bytes is not None else 'unknown'}"
-
-
 def _reasons(results: list[RuntimesResult]) -> Iterator[str]:
     for result in results:
         if result.failed:
@@ -180,17 +147,9 @@ def _reasons(results: list[RuntimesResult]) -> Iterator[str]:
                 yield f"- {_name(result.model)}, {result.dtype}, {row.label}: {said}"
 
 
-def _remarks(found: list[RuntimeComparison]) -> Iterator[str]:
-    for each in found:
-        yield from (
-            f"- {_name(each.model)}, {each.dtype}, {row.label}: {note}" for row in each.rows for note in row.notes
-        )
-    yield from (f"- {caveat}" for caveat in dict.fromkeys(caveat for each in found for caveat in each.caveats))
-
-
 def _slower(found: list[RuntimeComparison]) -> list[str]:
     """Return the sentences of the kit's own reports."""
-    return [f"- {_name(each.model)}, {each.dtype}: {said}" for each in found for said in runtime_words.findings(each)]
+    return [f"- {_name(each.model)}, {each.dtype}: {said}" for each in found for said in findings(each)]
 
 
 def _by_runtime(found: RuntimeComparison | None) -> dict[str, RuntimeRow]:

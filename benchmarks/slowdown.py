@@ -6,7 +6,7 @@ from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 
 
 def compare_in_turns(before: Path, after: Path, home: Path, runs: int = 60) -> Comparison:

@@ -12,7 +12,7 @@ import argparse
 from pathlib import Path
 
 import sme2_kit
-from benchmarks.published import TABLES
+from benchmarks.published import TABLES, refuse_test
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
 from model_profiling.analysis.sme2.target import DEFAULT, Target, read_target
@@ -21,7 +21,7 @@ from model_profiling.base.printing import tell
 from model_profiling.models import registered_models
 from model_profiling.report import markdown
 from model_profiling.report.blocks import Report, Section
-from model_profiling.report.validation_page import models_section
+from model_profiling.report.content.validation import models_section
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "forecast.md"
@@ -44,7 +44,7 @@ def published_table(work: Path) -> str:
     lines = []
     target = read_target(DEFAULT)
     assert isinstance(target, Target)
-    target.refuse_test("squeeze_sam")
+    refuse_test(target, "squeeze_sam")
     for dtype, published in PUBLISHED.items():
         run = sme2_kit.profile("squeeze_sam", dtype=dtype, out=work / f"squeeze_sam-{dtype}", budget_s=40)
         forecast = sme2_kit.forecast(run, _kernels("squeeze_sam", dtype, work, {"resolution": 256}))[-1]

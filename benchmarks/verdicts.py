@@ -2,7 +2,7 @@
 
 Equal programs must rarely be called different, intervals must hold the long-run ratio, and 2 % must be found. A last
 table holds intervals against how often other work took the processor away, which is where the limit for "contended" in
-analysis/latency.py comes from.
+analysis/timing/latency.py comes from.
 
     python -m benchmarks.verdicts                       # about 40 minutes; --comparisons 5 for a look
     python -m benchmarks.verdicts --keep study.jsonl    # also writes every execution down
@@ -23,12 +23,12 @@ import msgspec
 import numpy as np
 
 from benchmarks import networks
-from model_profiling.analysis.timing.latency import Comparison, compare, preempted_share
+from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import measure
-from model_profiling.platforms.local import LocalPlatform
-from model_profiling.store.run_directory import Turn
+from model_profiling.platforms.process_platform import LocalPlatform
+from model_profiling.store.run_directory import Turn, preempted_share
 
 # Launches of each side in one comparison here, so that hundreds fit a benchmark; `sme2-kit compare` makes up to 100.
 LAUNCHES = {"conv small": 30, "mixer": 30, "conv medium": 16, "conv large": 8}

@@ -83,7 +83,7 @@ def processes_naming(text: str) -> list[str]:
 def needs_emulator() -> None:
     """Go on if SME2 kernels can be run here under QEMU."""
     from model_profiling.platforms.emulator import NEEDED, find_qemu
-    from model_profiling.runner.targets import TARGETS, host_target
+    from model_profiling.runner.sdk import TARGETS, host_target
 
     qemu = find_qemu()
     needs(qemu is not None and qemu.version >= NEEDED, "a QEMU that knows SME2 (install_emulator.sh)")
@@ -182,6 +182,8 @@ def session_home(tmp_path_factory: pytest.TempPathFactory) -> None:
     base = tmp_path_factory.getbasetemp()
     # Whoever runs the tests may have measured this machine, and then its reports say more.
     os.environ["SME2_KIT_ROOFS"] = str(base / "no_roofs")
+    # Times mean nothing here, whether the machine is busy or not.
+    os.environ["SME2_KIT_REUSE_BUSY"] = "yes"
     # Workers measure side by side, and nobody else on this machine waits for them.
     os.environ["SME2_KIT_LOCKS"] = str(base / "locks")
     _session_home.append(base.parent if "PYTEST_XDIST_WORKER" in os.environ else base)

@@ -37,8 +37,12 @@ MODELS: tuple[tuple[str, str, str, int], ...] = (
 )
 # How models are exported that are not shown whole.
 SETTINGS: dict[str, tuple[str, ...]] = {"smollm2": ("--set", "layers=4"), "edgetam": ("--set", "resolution=512")}
+# The chart that the gallery's own page shows.
+FORECAST = "sme2"
 # The folder whose emulated run is shown, too.
 EMULATED = "toy_cnn"
+# The folders whose report is kept as Markdown, too, with its pictures; of the others the page is enough.
+AS_MARKDOWN = ("toy_cnn", "toy_cnn_emulated", "edgetam")
 # Name, width, height and colours of each screenshot.
 SCREENS = (("page_light.png", 1280, 1600, "light"), ("page_dark_phone.png", 390, 1600, "dark"))
 # The picture in README: a page as one first sees it.
@@ -88,8 +92,8 @@ def layout() -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in (report / "page").iterdir() if path.is_file()):
         digest.update(path.read_bytes())
-    for path in sorted((report / "content").glob("*.py")):
-        digest.update(" ".join(_SECTION.findall(path.read_text())).encode())
+    sections = [each for path in (report / "content").glob("*.py") for each in _SECTION.findall(path.read_text())]
+    digest.update(" ".join(sorted(sections)).encode())
     return digest.hexdigest()[:12]
 
 
@@ -109,8 +113,12 @@ def _kit(work: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
 def _measure(work: Path, name: str, model: str, dtype: str, runs: int) -> str:
     _kit(work, "export", "--model", model, "--dtype", dtype, *SETTINGS.get(name, ()))
     run = f"out_{name}/runs/{local_name()}"
+    counts = ("--runs", str(runs), "--quiet")
     for attempt in range(_ATTEMPTS):
-        _kit(work, "run", _pte(name, model, dtype), "--runs", str(runs), "--out", run, "--quiet")
+        if name == PICTURE_OF:  # with the better program beside it, as users measure
+            _kit(work, "profile", model, "--dtype", dtype, "--out", f"out_{name}", *counts)
+        else:
+            _kit(work, "run", _pte(name, model, dtype), "--out", run, *counts)
         if _steady(work / run):
             break
         sys.stderr.write(f"{name}: the machine is busy; measuring again ({attempt + 1} of {_ATTEMPTS})\n")
@@ -137,12 +145,13 @@ def _publish(run: Path, home: Path) -> None:
     """Copy a report, its page and its pictures; paths of this checkout become relative to it, and those of installed
     packages to where packages are."""
     home.mkdir(parents=True, exist_ok=True)
+    whole = home.name in AS_MARKDOWN
     for report, name in (("report.md", "report.md"), ("report.html", "page.html")):
-        if (run / report).is_file():
+        if (run / report).is_file() and (whole or name == "page.html"):
             text = (run / report).read_text().replace(f"{ROOT}/", "")
             text = text.replace(f"{ROOT}/".replace("_", "\\_"), "")
             (home / name).write_text(_INSTALLED.sub("", text))
-    for picture in sorted(run.glob("report_charts/*.png")):
+    for picture in sorted(run.glob(f"report_charts/{'*' if whole else FORECAST}.png")):
         (home / "report_charts").mkdir(exist_ok=True)
         (home / "report_charts" / picture.name).write_bytes(compress_png(picture.read_bytes()))
 
@@ -165,30 +174,23 @@ def gallery_page(shown: str) -> str:
     """The page of the gallery, from what is in its folder: a picture leads to the live page where there is one."""
     lines = ["# Gallery", "", "Reports of real runs, as the kit writes them. A picture opens its report.", ""]
     for name, model, dtype, *_ in MODELS:
-        live = f"{name}/page.html" if (HERE / name / "page.html").is_file() else f"{name}/report.md"
+        live = f"{name}/page.html"
         lines += [f"## {model} in {dtype}", ""]
         lines += [f"[![The report of {model} in {dtype}, wide and light]({name}/page_light.png)]({live})"]
-        lines += [f"[![The same on a phone, dark]({name}/page_dark_phone.png)]({live})", ""]
-        links = [f"[Report as Markdown]({name}/report.md)"]
-        if live.endswith(".html"):
-            links.insert(0, f"[Live page]({live})")
+        lines += [f"[![The report of {model} in {dtype}, on a phone, dark]({name}/page_dark_phone.png)]({live})", ""]
+        lines += [f"*The report of {model} in {dtype}, wide and on a phone.*", ""]
+        links = [f"[Live page]({live})"]
+        if name in AS_MARKDOWN:
+            links.append(f"[report as Markdown]({name}/report.md)")
         if (HERE / f"{name}_emulated").is_dir():
             links.append(f"[its SME2 kernels, emulated: coverage, no times]({name}_emulated/report.md)")
         lines += [" · ".join(links), ""]
-    both = "[All runs on one page](combined/page.html) · [as Markdown](combined/report.md)"
-    lines += ["## Side by side", "", both, ""]
-    lines += [
-        "## Try the fix",
-        "",
-        "`sme2-kit tune toy_cnn`: [what was tried and what it gained](tune_toy_cnn.txt).",
-        "",
-    ]
-    forecasts = [name for name, *_ in MODELS if (HERE / name / "report_charts" / "forecast.png").is_file()]
-    if forecasts:
-        said = "What SME2 would change, predicted from times measured without it and the table of known kernels."
-        lines += ["## SME2 without SME2", "", said, ""]
-        for name in forecasts:
-            lines += [f"![Predicted for {name}]({name}/report_charts/forecast.png)", ""]
+        if (HERE / name / "report_charts" / f"{FORECAST}.png").is_file():
+            said = f"What SME2 would change for {model} in {dtype}: predicted"
+            lines += [f"![{said}]({name}/report_charts/{FORECAST}.png)", "", f"*{said}.*", ""]
+    lines += ["## Side by side, and try the fix", ""]
+    lines += ["- [All runs on one page](combined/page.html)"]
+    lines += ["- `sme2-kit tune toy_cnn`: [what was tried and what it gained](tune_toy_cnn.txt)", ""]
     lines += ["`make gallery` writes this folder.", "", f"<!-- layout {shown} -->", ""]
     return "\n".join(lines)
 

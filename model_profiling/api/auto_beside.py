@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import msgspec
 
-from model_profiling.analysis.compare.auto_comparison import AutoComparison
+from model_profiling.analysis.compare.comparison import AutoComparison
 from model_profiling.api.comparing import Measuring, measure_pair
 from model_profiling.api.exporting import Exporting
 from model_profiling.api.loaded_run import Run
@@ -54,7 +54,7 @@ def measure_auto(
         about = AutoComparison(sha256, str(made.paths.pte), program_sha256(made.paths.pte), made.record.auto)
         if not any(choice.applied for choice in made.record.auto):
             _keep(run, msgspec.structs.replace(about, reason="leaves the program as it is"))
-        elif force or run.auto is None or run.auto.auto_sha256 != about.auto_sha256 or not run.auto.pairs:
+        elif force or run.auto is None or run.auto.auto_sha256 != about.auto_sha256 or not _is_known(run.auto):
             pair = Measuring(str(stock.paths.pte), str(made.paths.pte), counts, threads)
             _keep(run, msgspec.structs.replace(about, pairs=list(measure_pair(pair, None, report, platform))))
     except KitError as error:
@@ -62,6 +62,11 @@ def measure_auto(
     except KeyboardInterrupt:
         run.save()
         raise
+
+
+def _is_known(found: AutoComparison) -> bool:
+    """Return whether there is a result that can be relied on, or one that measuring again would not better."""
+    return bool(found.pairs) and not any(pair.told.contended for pair in found.pairs)
 
 
 def _keep(run: Run, found: AutoComparison) -> None:

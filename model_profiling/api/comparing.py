@@ -15,21 +15,21 @@ from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
-from model_profiling.analysis.run.measured_side import left_outputs, measured_side
 from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
-from model_profiling.analysis.run.selection import ComparisonSide, choose
+from model_profiling.analysis.run.selection import Side, choose, left_outputs, measured_side, run_and_experiment
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.latency import compare as compare_latency
-from model_profiling.api.records import Changes, Records
+from model_profiling.api.records import Records
+from model_profiling.api.rows import Changes
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.units import counted
 from model_profiling.formats import etdump
 from model_profiling.formats.pte.dtypes import program_dtype
-from model_profiling.pipeline.executorch_versions import version_labels
+from model_profiling.pipeline.axes import version_labels
 from model_profiling.pipeline.group_state import ExperimentOutcome
 from model_profiling.pipeline.pipeline import export_record
 from model_profiling.pipeline.schedule import CHOSEN, STARTUP_LAUNCHES, Counts
@@ -37,7 +37,7 @@ from model_profiling.pipeline.side_by_side import measure, programs_of
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store.artifacts import KERNEL_TRACE, ExportPaths
-from model_profiling.store.run_directory import Phase
+from model_profiling.store.run_directory import Phase, RunDirectory
 
 
 class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
@@ -48,7 +48,7 @@ class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
         """The verdict in words."""
         from model_profiling.report.words import comparison_sentence
 
-        return comparison_sentence(self.latency)
+        return comparison_sentence(self.told)
 
 
 class Comparisons(Records[Compared]):
@@ -66,11 +66,11 @@ class Comparisons(Records[Compared]):
 
     def report(self, output: str | Path, title: str = "") -> Path:
         """Write a page and say where: the verdict, what the difference consists of, modules and both timelines."""
-        from model_profiling.report import compare_page
-        from model_profiling.report.drawing.drawing_pool import DrawingPool
+        from model_profiling.report.drawing.drawing_process import DrawingPool
+        from model_profiling.report.files.page_files import write_compared
 
         with DrawingPool() as artist:
-            return compare_page.write(self.pairs, artist, Path(output), title)
+            return write_compared(self.pairs, artist, Path(output), title)
 
     @property
     def latency(self) -> Records[Comparison]:
@@ -108,25 +108,29 @@ def compare(before: str, after: str, categories: str | Path | None, counts: Coun
             "runs, launches, budget, threads and startup launches are for two .pte",
             "A run directory is measured already: leave them out.",
         )
-    return Comparisons([_compared(one, other) for one, other in _pairs(before, after, categories)])
+    found = [_compared(one, other) for one, other in _pairs(before, after, categories)]
+    return Comparisons(_with_models(each, before, after) for each in found)
 
 
-def is_to_measure(before: str, after: str | None, executorch: Sequence[str]) -> bool:
-    """Return whether programs are compared, which are measured now; what does not go together is refused."""
-    programs = [side.endswith(".pte") for side in (before, after) if side is not None]
-    if all(programs) and (after is not None or executorch):
-        return True
-    if after is None:
-        raise InputError(
-            f"{before} is compared with nothing",
-            "Give what to compare it with; or two versions of ExecuTorch for a .pte: --executorch 1.5.0,1.5.1.",
-        )
-    if executorch:
-        raise InputError(
-            "the ExecuTorch version is chosen for programs that are measured now",
-            "A run directory is measured already: leave --executorch out, or give .pte files.",
-        )
-    return False
+def _with_models(found: "_Found", before: str, after: str) -> "_Found":
+    """Say of a comparison if it is of two models: then no ratio tells of a change."""
+    models = [_model_of(side) for side in (before, after)]
+    if not all(models) or models[0] == models[1]:
+        return found
+    said = f"{models[0]} before and {models[1]} now are different models: the ratio tells of no change to either"
+    return msgspec.structs.replace(found[0], warnings=[said]), found[1], found[2]
+
+
+def _model_of(side: str) -> str:
+    """Return which model a run or a program is of; '' if nobody knows."""
+    if side.endswith(".pte"):
+        export = export_record(ExportPaths(Path(side)))
+        return export.model if export is not None else ""
+    named = run_and_experiment(side)
+    if named is None:
+        return ""
+    model = RunDirectory(named[0]).manifest().model
+    return model.export.model if model.export is not None else ""
 
 
 @dataclass(frozen=True)
@@ -146,29 +150,40 @@ class Measuring:
         return self.executorch[0] != self.executorch[1]
 
 
-def _versions(count: int) -> str:
-    return f"{counted(count, 'version')} of ExecuTorch {'is' if count == 1 else 'are'}"
-
-
-def programs_to_measure(
+def measuring_of(
     before: str, after: str | None, executorch: Sequence[str], counts: Counts, threads: int | None
-) -> Measuring:
-    """Return what to measure, if it goes together: two programs, or one under two versions of ExecuTorch."""
-    if after is None:
-        if len(executorch) != 2:
+) -> Measuring | None:
+    """Return what to measure now: two programs, or one under two versions of ExecuTorch. None: both sides are measured
+    already. What does not go together is refused."""
+    if not before.endswith(".pte") or not (after or ".pte").endswith(".pte") or (after is None and not executorch):
+        if after is None:
             raise InputError(
-                f"{before} is compared with nothing: {_versions(len(executorch))} named, not 2",
-                "Give a second .pte, or two versions: --executorch 1.5.0,1.5.1.",
+                f"{before} is compared with nothing",
+                "Give what to compare it with; or two versions of ExecuTorch for a .pte: --executorch 1.5.0,1.5.1.",
             )
-        if counts.startup_launches is None:
-            counts = replace(counts, startup_launches=STARTUP_LAUNCHES)
-        labels = version_labels(executorch)
-        sides, named = (executorch[0], executorch[1]), (labels[executorch[0]], labels[executorch[1]])
-        return Measuring(before, before, counts, threads or 1, sides, named)
-    if len(executorch) > 1:
-        raise InputError("two programs and two versions of ExecuTorch are too many sides", "Give one of the programs.")
-    both = executorch[0] if executorch else None
-    return Measuring(before, after, counts, threads or 1, (both, both))
+        if executorch:
+            raise InputError(
+                "the ExecuTorch version is chosen for programs that are measured now",
+                "A run directory is measured already: leave --executorch out, or give .pte files.",
+            )
+        return None
+    if after is not None:
+        if len(executorch) > 1:
+            raise InputError(
+                "two programs and two versions of ExecuTorch are too many sides", "Give one of the programs."
+            )
+        both = executorch[0] if executorch else None
+        return Measuring(before, after, counts, threads or 1, (both, both))
+    if len(executorch) != 2:
+        named = f"{counted(len(executorch), 'version')} of ExecuTorch {'is' if len(executorch) == 1 else 'are'}"
+        raise InputError(
+            f"{before} is compared with nothing: {named} named, not 2",
+            "Give a second .pte, or two versions: --executorch 1.5.0,1.5.1.",
+        )
+    if counts.startup_launches is None:
+        counts = replace(counts, startup_launches=STARTUP_LAUNCHES)
+    labels, sides = version_labels(executorch), (executorch[0], executorch[1])
+    return Measuring(before, before, counts, threads or 1, sides, (labels[sides[0]], labels[sides[1]]))
 
 
 def measure_pair(
@@ -183,13 +198,14 @@ def measure_pair(
     # The dumps of programs that are measured now are read before the directory goes.
     with files.scratch_directory() as scratch:
         table = load_table(Path(categories) if categories else None)
-        return Comparisons(_in_turns(asked, scratch, on_progress, table, platform))
+        found = _in_turns(asked, scratch, on_progress, table, platform)
+        return Comparisons(_with_models(each, asked.before, asked.after) for each in found)
 
 
 _Found = tuple[Compared, ProgramSide, ProgramSide]
 
 
-def _compared(before: ComparisonSide, after: ComparisonSide) -> _Found:
+def _compared(before: Side, after: Side) -> _Found:
     paired = bool(before.session) and before.session == after.session
     names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
@@ -213,7 +229,7 @@ def _compared(before: ComparisonSide, after: ComparisonSide) -> _Found:
     return compared, sides[0], sides[1]
 
 
-def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[ComparisonSide, ComparisonSide]]:
+def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[Side, Side]]:
     for text in (first, second):
         if text.endswith(".pte"):
             raise InputError(f"{text} has not been measured", "Give two .pte, or run this one first (sme2-kit run).")

@@ -1,5 +1,6 @@
 """What a notebook shows of a result: sentences, one picture, one table. All names are escaped."""
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -11,31 +12,29 @@ from model_profiling.report import numbers
 if TYPE_CHECKING:
     from model_profiling.analysis.compare.comparison import PairComparison
     from model_profiling.analysis.run.run_view import RunView
-    from model_profiling.api.records import KernelRow, OperatorRow
+    from model_profiling.api.rows import Row
     from model_profiling.report.charts import Spec
 
 _TOP = 10
 _WIDTH = 720
 
 
-def run_html(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Sequence[KernelRow]", picture: str) -> str:
+def run_html(run: "RunView", operators: "Sequence[Row]", kernels: "Sequence[Row]", picture: str) -> str:
     """Return the result in sentences, where the time goes, and the top operators."""
     return _paragraphs(_sentences(run)) + picture + _top_operators(run, operators, kernels)
 
 
 def comparisons_html(found: "Sequence[PairComparison]", picture: str) -> str:
     """Return the verdicts, where the time of both sides goes, and the operators that differ most."""
-    from model_profiling.report.words import comparison_sentence, unique_labels
+    from model_profiling.report.words import comparison_sentence, labelled
 
     text = _paragraphs([comparison_sentence(each.latency) + "." for each in found])
     for each in found[:1]:
         rows = []
-        labels = unique_labels(each.profile.operators)
-        for label, operator in list(zip(labels, each.profile.operators, strict=True))[:_TOP]:
+        for label, operator in labelled(each.profile.operators)[:_TOP]:
             change = operator.change
             times = numbers.ms(change.before_ms), numbers.ms(change.after_ms)
-            faster = numbers.bounded_speedup(change.ratio, change.low, change.high)
-            rows.append((label, operator.category, *times, faster))
+            rows.append((label, operator.category, *times, numbers.speedup_cell(change).shown))
         picture += html_table(("operator", "category", each.latency.before, each.latency.after, "speedup"), rows)
     return text + picture
 
@@ -49,9 +48,7 @@ def breakdown_picture(run: "RunView") -> str:
 
         return draw_svg(of_run(run, _WIDTH, LIGHT).get("shift"))
     parts = {name: e.breakdown for name, e in run.summary.experiments.items() if e.breakdown.execute_ms > 0}
-    rows: list[tuple[str, dict[str, float]]] = [
-        (name, {entry.category: entry.ms for entry in b.categories}) for name, b in parts.items()
-    ]
+    rows = [(name, breakdown.ms_by_category) for name, breakdown in parts.items()]
     return draw_svg(stacked_bars(rows, run.path.name)) if rows else ""
 
 
@@ -70,11 +67,8 @@ def draw_svg(spec: "Spec | None") -> str:
     if spec is None:
         return ""
     try:
-        hand = DrawingProcess()
-        try:
+        with contextlib.closing(DrawingProcess()) as hand:
             return str(hand.ask("svg", spec))
-        finally:
-            hand.close()
     except (KitError, ValueError) as error:
         return f"<p>{escaped(str(error))}</p>"
 
@@ -94,19 +88,17 @@ def not_compared(run: "RunView") -> str:
 def _sentences(run: "RunView") -> list[str]:
     if run.path.is_file():
         return [f"{run.path.name}: times are traced, and nothing is known of the model or the machine."]
-    from model_profiling.report.content.headline import sentences, title
+    from model_profiling.report.content.first_screen import sentences, title
 
     return [title(run), *sentences(run)]
 
 
 def _paragraphs(sentences: list[str]) -> str:
-    return "".join(
-        f"<p><b>{escaped(sentence)}</b></p>" if place == 0 else f"<p>{escaped(sentence)}</p>"
-        for place, sentence in enumerate(sentences)
-    )
+    first, *others = map(escaped, sentences)
+    return "".join([f"<p><b>{first}</b></p>", *(f"<p>{sentence}</p>" for sentence in others)])
 
 
-def _top_operators(run: "RunView", operators: "Sequence[OperatorRow]", kernels: "Sequence[KernelRow]") -> str:
+def _top_operators(run: "RunView", operators: "Sequence[Row]", kernels: "Sequence[Row]") -> str:
     """Return the top operators of the experiment one wants faster; without times, the operators and their kernels."""
     timed = [row for row in operators if row.ms is not None]
     if timed:

@@ -1,18 +1,29 @@
 """Export a model: by its name, from its file, or as it is in memory. torch is imported when it comes to that."""
 
+import functools
 import shlex
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from model_profiling.base.errors import SetupError
+from model_profiling.analysis.accuracy.numerics import Numerics
+from model_profiling.api.calling import caller, place
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.export.command import arguments, typed
-from model_profiling.export.publish import refuse_unwritable
-from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.models.lookup import model_name
+from model_profiling.export.options import Verb, settled
+from model_profiling.export.request import ExportRequest, ExportResult, arguments, typed
+from model_profiling.models.lookup import model_name, snake_case
 from model_profiling.models.options import LoadOptions, input_spec, name_suffix
+from model_profiling.platforms.base import Platform
+from model_profiling.store.artifacts import ExportPaths
+
+if TYPE_CHECKING:
+    from model_profiling.models.loading import LoadedModel
+    from model_profiling.tune.bench import Bench
+    from model_profiling.tune.tune_result import TuneResult
 
 # Takes what is asked for and what to call it in progress.
 Exporting = Callable[[ExportRequest, str], ExportResult]
@@ -34,6 +45,68 @@ def load_options(
     )
 
 
+def export_request(
+    exports: Verb,
+    model: Any,
+    in_memory: tuple[Any, str, Any],
+    out: str | Path | None,
+    options: Mapping[str, Any],
+    below: str = "artifacts",
+    **more: Any,
+) -> ExportRequest:
+    """Return what is asked for; `in_memory` goes with a module only: example_inputs, name and dynamic_shapes. A command
+    puts what has no place into `below` of the model's own folder."""
+    example_inputs, name, dynamic_shapes = in_memory
+    given = settled(exports, options)
+    loading = load_options(*(given.pop(key, None) for key in ("input_shapes", "settings", "checkpoint")))
+    # What does not go with the model is refused and not ignored.
+    if not isinstance(model, (str, Path)):
+        if loading.inputs or loading.settings or loading.checkpoint:
+            raise InputError(
+                "input_shapes, settings and checkpoint are for a model by its name or from a file",
+                "Give a module with its weights, and example_inputs.",
+            )
+        target, known = "", name or snake_case(type(getattr(model, "_orig_mod", model)).__name__)
+    elif example_inputs is not None or name or dynamic_shapes is not None:
+        raise InputError(
+            f"{model} brings its own inputs: example_inputs, name and dynamic_shapes are for a module in memory",
+            "Leave them out; input_shapes gives a model from a file random inputs.",
+        )
+    else:
+        target, known = str(model), artifact_name(str(model), loading)
+    home = place(out, exports, f"out_{known}/{below}")
+    return ExportRequest(known, home, target=target, options=loading, **{"loud": caller().loud, **given, **more})
+
+
+def exported_request(pte: Path, changed: bool, allow_wrong: bool = True) -> ExportRequest:
+    """Return what a .pte was exported from, if the kit did that and the model is still the same; nothing of it can be
+    `changed`."""
+    from model_profiling.export.cache import cached
+    from model_profiling.export.request import recorded
+    from model_profiling.pipeline.pipeline import export_record
+
+    paths = ExportPaths(pte.resolve())
+    if changed:
+        raise InputError(
+            f"{paths.pte.name} is exported already", "Leave the flags of an export out, or give the model."
+        )
+    record = export_record(paths)
+    if record is None or record.request.origin == "memory":
+        raise InputError(
+            f"{paths.pte.name} does not say which PyTorch model it was exported from",
+            "Layers are held against PyTorch: give the model, as to sme2-kit export.",
+        )
+    asked, home = recorded(record, record.request), Path(record.request.directory)
+    target = str(home / asked.target) if record.request.origin == "file" else asked.target
+    request = replace(asked, outdir=paths.directory, target=target, allow_wrong=True)
+    if cached(request) is None:
+        raise InputError(
+            f"{paths.pte.name} is not what an export would give now: the model, or the kit, has changed",
+            "Give the model, as to sme2-kit export: it is exported again.",
+        )
+    return replace(request, allow_wrong=allow_wrong)
+
+
 def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], None] = lambda: None) -> Exporting:
     """Return a function that exports what requests name; what is on disk already, and would be the same, is reused."""
 
@@ -45,7 +118,7 @@ def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], No
         if earlier is not None:
             on_cached()
             return earlier
-        refuse_unwritable(request.outdir)
+        files.refuse_unwritable(request.paths.meta)
         announce = stage_listener(on_progress, label)
         exporter = _imported(announce, request.loud)
         return exporter(request, announce)
@@ -71,7 +144,7 @@ def maker(
 ) -> Exporting:
     """Return what exports the model of a request, which is in memory unless it has a target."""
     if request.target:
-        return from_target(report, force)
+        return from_target(report, force, caller().on_cached)
     return from_memory(model, example_inputs, dynamic_shapes, report)
 
 
@@ -95,3 +168,60 @@ def _imported(announce: Callable[[str], None], loud: bool) -> "Callable[..., Exp
     except ModuleNotFoundError as error:
         raise SetupError(f"exporting needs {error.name}, which is not installed", install_command("export")) from error
     return export
+
+
+def loading(request: ExportRequest, in_memory: tuple[Any, Any] | None) -> "Callable[[], LoadedModel]":
+    """Return what loads the model of a request; `in_memory` is its module with the example inputs."""
+    if in_memory is not None:
+        from model_profiling.export import in_memory as memory
+
+        return memory.loader(request.model, *in_memory, None)
+    from model_profiling.export.prepare.preparation import load_asked
+
+    return functools.partial(load_asked, request)
+
+
+def search_by_metric(
+    base: ExportRequest,
+    judged: tuple[Any, Any, float, bool],
+    in_memory: tuple[Any, Any] | None,
+    numerics: Callable[[ExportRequest, ExportResult], Numerics],
+) -> "Callable[[Bench], TuneResult]":
+    """Read a metric (with its data, how much it may drop, and whether lower is better); return what tunes by it."""
+    from model_profiling.tune.metric import Judge, Metric
+    from model_profiling.tune.within_drop import best_within_drop
+
+    metric = Metric(*judged[:2], base.outdir / "metric_output.txt", *judged[2:])
+    load = loading(base, in_memory)
+    return lambda bench: best_within_drop(Judge(metric, bench, load), numerics)
+
+
+def numerics_of(
+    request: ExportRequest,
+    made: ExportResult,
+    platform: Platform,
+    on_progress: OnProgress,
+    in_memory: tuple[Any, Any] | None = None,
+    trial: bool = True,
+) -> Numerics:
+    """Look at the layers of what was exported for a request; `in_memory` is its module with the example inputs.
+
+    `trial`: what would be recommended is exported and run, too.
+    """
+    from model_profiling.export.numerics.measuring import measure_numerics
+
+    load = loading(request, in_memory)
+    return measure_numerics(request, made, load, platform, on_progress, trial=trial)
+
+
+def reproduced(request: ExportRequest, make: Exporting) -> str:
+    """Return a script that shows with torch and executorch alone what is wrong with the program of a request."""
+    with files.scratch_directory("sme2-kit-reproduce-") as folder:
+        request = replace(request, outdir=folder)
+        try:
+            make(request, "export")
+        except RunError:
+            if not request.paths.reproduction.is_file():
+                raise
+            return files.content(request.paths.reproduction).decode()
+    raise InputError(f"the outputs of {request.model} are right: there is nothing to show", "Try another --dtype.")

@@ -4,23 +4,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from platform import node
+from typing import Any
 
 import msgspec
 
 from model_profiling import __version__
 from model_profiling.analysis.roofs.roof_rates import Roofs
-from model_profiling.analysis.run.held_forecasts import held_gain, held_model
-from model_profiling.analysis.run.table_check import table_differences, traced_operators
+from model_profiling.analysis.run.validated_forecasts import (
+    table_differences,
+    traced_operators,
+    validated_gain,
+    validated_model,
+)
 from model_profiling.analysis.sme2.forecast_validation import (
     FailedModel,
     ForecastValidation,
-    HeldModel,
+    ValidatedModel,
     shareable,
     shared_environment,
     shared_roofs,
 )
 from model_profiling.api.exporting import from_target
-from model_profiling.api.loaded_run import Run
 from model_profiling.api.measuring import RunRequest, kernels_request, measure
 from model_profiling.api.roof_measuring import COUNTS, Probing, earlier_roofs, measure_roofs
 from model_profiling.base.directories import working_directory
@@ -31,12 +35,13 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.models import registered_models
 from model_profiling.models.lookup import model_name
-from model_profiling.pipeline.accelerator import accelerator, switched_off
+from model_profiling.pipeline.axes import accelerator, switched_off
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.base import Platform
-from model_profiling.report import validation_page
+from model_profiling.report.content import validation
+from model_profiling.report.files.page_files import write_validation
 
 # Small ones of different kinds, which need no other packages.
 MODELS = ("toy_cnn", "resnet8", "ds_cnn", "mobilenet_v1_025")
@@ -113,8 +118,8 @@ def validate_forecast(
             on_note(f"{cell.name} {cell.dtype}: {error.message}")
         else:
             found = msgspec.structs.replace(found, models=[*found.models, held])
-            on_note(f"{cell.name} {cell.dtype}: {validation_page.sentence(held.time)}")
-        validation_page.write(found, asked.out)
+            on_note(f"{cell.name} {cell.dtype}: {validation.sentence(held.time)}")
+        write_validation(found, asked.out)
     return found
 
 
@@ -176,7 +181,7 @@ def _roofs(
 
 def _hold(
     asked: ValidationRequest, cell: _Cell, roofs: Roofs, platform: Platform, on_progress: OnProgress
-) -> HeldModel:
+) -> ValidatedModel:
     home = asked.out / f"{cell.name}-{cell.dtype}"
     pte = Path(cell.model)
     if not _is_program(cell.model):
@@ -186,33 +191,21 @@ def _hold(
     request = RunRequest(pte, out=out, counts=counts, threads=_THREADS, force=asked.force)
     run = measure(request, platform, on_progress).run
     run.save()
-    held = held_model(run, roofs, cell.name)
-    return _with_kernels(held, run, pte, home, platform, on_progress)
-
-
-def _with_kernels(
-    held: HeldModel, run: Run, pte: Path, home: Path, platform: Platform, on_progress: OnProgress
-) -> HeldModel:
-    """Add what a target predicts, where SME2 was switched, and what traced kernels say of the table."""
-    held = _with_gain(held, run, home, platform)
-    if platform.trace_note:
-        return msgspec.structs.replace(held, not_traced=_shareable(platform.trace_note, home, platform))
+    held, more = validated_model(run, roofs, cell.name), dict[str, Any]()
+    # What a target predicts, where SME2 was switched, and what traced kernels say of the table.
     try:
+        more |= {"gain": validated_gain(run)} if "sme2" in held.switched else {"no_gain": "SME2 was not switched"}
+    except KitError as error:
+        more["no_gain"] = _shareable(error.message, home, platform)
+    try:
+        if platform.trace_note:
+            raise InputError(platform.trace_note, "")
         traced = measure(kernels_request(pte, platform, None, home / "kernels"), platform, on_progress).run
     except InterruptionError:
         raise
     except KitError as error:
-        return msgspec.structs.replace(held, not_traced=_shareable(error.message, home, platform))
+        return msgspec.structs.replace(held, **more, not_traced=_shareable(error.message, home, platform))
     if not (operators := traced_operators(traced)):
-        return msgspec.structs.replace(held, not_traced="the kernel table has no CPU with the features of this one")
-    return msgspec.structs.replace(held, traced=operators, differences=table_differences(traced))
-
-
-def _with_gain(held: HeldModel, run: Run, home: Path, platform: Platform) -> HeldModel:
-    """Add what the usual target predicts of SME2, where that was switched."""
-    if "sme2" not in held.switched:
-        return msgspec.structs.replace(held, no_gain="SME2 was not switched")
-    try:
-        return msgspec.structs.replace(held, gain=held_gain(run))
-    except KitError as error:
-        return msgspec.structs.replace(held, no_gain=_shareable(error.message, home, platform))
+        more["not_traced"] = "the kernel table has no CPU with the features of this one"
+        return msgspec.structs.replace(held, **more)
+    return msgspec.structs.replace(held, **more, traced=operators, differences=table_differences(traced))

@@ -2,33 +2,25 @@
 
 import functools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from model_profiling.analysis.compare.grouping import instance_groups
+import msgspec
+
+from model_profiling.analysis.compare.comparison import instance_groups
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
 from model_profiling.analysis.process.startup import PART_NS
-from model_profiling.analysis.roofs.group_work import group_work, roofs_by_row
+from model_profiling.analysis.roofs.roofline import group_work, roofs_by_row
 from model_profiling.analysis.run.dumps import ExperimentAnalysis
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.api.records import (
-    AdviceRow,
-    CategoryRow,
-    Changes,
-    KernelRow,
-    LatencyRow,
-    MemoryRow,
-    ModuleRow,
-    OperatorRow,
-    OperatorThreadRow,
-    Records,
-    RunSpeedup,
-    StartupRow,
-    ThreadRow,
-    row_of,
-)
+from model_profiling.api import rows
+from model_profiling.api.records import Records, RunSpeedup
+from model_profiling.api.rows import Changes, Row
 from model_profiling.base.errors import KitError
 from model_profiling.store.derived import OutdatedFile
+
+if TYPE_CHECKING:
+    from model_profiling.report.blocks import Report
 
 
 class Run(RunView):
@@ -48,13 +40,11 @@ class Run(RunView):
         return None if self.path.is_file() else self.manifest.model.file()
 
     @functools.cached_property
-    def operators(self) -> Records[OperatorRow]:
+    def operators(self) -> Records[Row]:
         """Operators of every experiment, costliest first."""
         return Records(
-            row_of(
-                *(OperatorRow, o, o.spread, group_work(experiment.breakdown, places, roofs)),
-                experiment=name,
-                timed=timed,
+            rows.OperatorRow.of(
+                o, o.spread, group_work(experiment.breakdown, places, roofs), experiment=name, timed=timed
             )
             for name, experiment, timed in self._experiments()
             for roofs in [roofs_by_row(experiment.roofline)]
@@ -62,37 +52,38 @@ class Run(RunView):
         )
 
     @functools.cached_property
-    def categories(self) -> Records[CategoryRow]:
+    def categories(self) -> Records[Row]:
         """Where the time of every experiment goes; the parts add up to `Method::execute`."""
         return Records(
-            row_of(CategoryRow, c, experiment=name, timed=timed)
+            rows.CategoryRow.of(c, experiment=name, timed=timed)
             for name, experiment, timed in self._experiments()
             for c in experiment.breakdown.categories
         )
 
     @functools.cached_property
-    def modules(self) -> Records[ModuleRow]:
+    def modules(self) -> Records[Row]:
         """Cost by module, source line and operator of every experiment, a tree in order: each part before its own."""
         return Records(
-            row_of(ModuleRow, node, experiment=name, depth=depth, timed=timed)
+            rows.ModuleRow.of(node, experiment=name, depth=depth, timed=timed)
             for name, _, timed in self._experiments()
             for depth, node in self.cost_tree(name).walk()
         )
 
     @functools.cached_property
-    def latency(self) -> Records[LatencyRow]:
+    def latency(self) -> Records[Row]:
         """Latency of every experiment. An emulated run, or a bare ETDump, has none."""
         return Records(
-            row_of(LatencyRow, entry.latency, experiment=name, status=entry.status, source=entry.latency_source)
+            rows.LatencyRow.of(entry.latency, entry, experiment=name, source=entry.latency_source, warnings=warnings)
             for name, entry in self._metrics.items()
+            for warnings in [entry.latency.warnings if entry.latency is not None else []]
             if self.measured
         )
 
     @functools.cached_property
-    def startup(self) -> Records[StartupRow]:
+    def startup(self) -> Records[Row]:
         """How every experiment starts, part by part; nothing of those whose start was not measured."""
         return Records(
-            row_of(StartupRow, time, start, experiment=name, part=part)
+            rows.StartupRow.of(time, start, experiment=name, part=part)
             for name, entry in self._metrics.items()
             if (start := entry.startup) is not None
             for part in PART_NS
@@ -100,14 +91,14 @@ class Run(RunView):
         )
 
     @functools.cached_property
-    def memory(self) -> Records[MemoryRow]:
+    def memory(self) -> Records[Row]:
         """What the processes of every experiment hold in memory, and what the .pte says of it."""
         program = self.summary.metrics.program if self.summary.metrics is not None else None
         said: dict[str, Any] = {"planned_bytes": None, "constant_bytes": None}
         if program is not None:
             said = {"planned_bytes": program.planned_bytes, "constant_bytes": program.all_constant_bytes}
         return Records(
-            row_of(MemoryRow, entry, entry.memory, experiment=name, unknown=entry.memory_unknown, **said)
+            rows.MemoryRow.of(entry, entry.memory, experiment=name, unknown=entry.memory_unknown, **said)
             for name, entry in self._metrics.items()
         )
 
@@ -138,7 +129,7 @@ class Run(RunView):
         return RunSpeedup(found.ratio, found.low, found.high, found.verdict, found.reliable, note, *pair, shown)
 
     @functools.cached_property
-    def scaling(self) -> Records[ThreadRow]:
+    def scaling(self) -> Records[Row]:
         """What more threads bring, of a run with several numbers of them; else empty."""
         found = self.summary.metrics.scaling if self.summary.metrics is not None else None
         on_off: dict[str, dict[str, Any]] = {
@@ -146,36 +137,36 @@ class Run(RunView):
             for switch in (found.switches if found else [])
         }
         return Records(
-            row_of(ThreadRow, p, disabled=curve.disabled, best=p.threads == curve.best, **on_off.get(p.experiment, {}))
+            rows.ThreadRow.of(p, disabled=curve.disabled, best=p.threads == curve.best, **on_off.get(p.experiment, {}))
             for curve in (found.curves if found else [])
             for p in curve.points
         )
 
     @functools.cached_property
-    def operator_scaling(self) -> Records[OperatorThreadRow]:
+    def operator_scaling(self) -> Records[Row]:
         """The same for every operator, those first that lose most by not scaling."""
         return Records(
-            row_of(OperatorThreadRow, o, experiment=experiment, threads=threads, ms=ms, many=curve.many)
+            rows.OperatorThreadRow.of(o, experiment=experiment, threads=threads, ms=ms, many=curve.many)
             for curve in self.summary.operator_scaling
             for o in curve.operators
             for experiment, threads, ms in zip(curve.experiments, curve.threads, o.ms, strict=True)
         )
 
     @functools.cached_property
-    def advice(self) -> Records[AdviceRow]:
+    def advice(self) -> Records[Row]:
         """What to do next, for every experiment: a leak first, then what a flag can do, by its gain."""
         return Records(
-            row_of(AdviceRow, found, experiment=name, rule=found.rule.value)
+            rows.AdviceRow.of(found, experiment=name, rule=found.rule.value)
             for name, experiment, timed in self._experiments()
             for found in experiment.advice
             if timed
         )
 
     @functools.cached_property
-    def kernels(self) -> Records[KernelRow]:
+    def kernels(self) -> Records[Row]:
         """The CONV and GEMM operators of trace runs, with the kernels that ran for them."""
         return Records(
-            row_of(KernelRow, o, experiment=name, operator=o.name, kernels=[call.kernel for call in o.kernels])
+            rows.KernelRow.of(o, experiment=name, operator=o.name, kernels=[call.kernel for call in o.kernels])
             for name, experiment in self.summary.experiments.items()
             if experiment.coverage is not None
             for o in experiment.coverage.operators
@@ -193,7 +184,7 @@ class Run(RunView):
     def check(self) -> None:
         """Raise RunError if an emulated run's outputs differ by more than the dtype explains, or a kernel trace fails
         to show which operators called which kernels."""
-        from model_profiling.analysis.run.output_checks import verify_kernels
+        from model_profiling.analysis.run.validation import verify_kernels
 
         self.check_outputs()
         if any(record.mode == "trace" for record in self.manifest.experiments.values()):
@@ -201,7 +192,7 @@ class Run(RunView):
 
     def check_outputs(self) -> None:
         """Check the outputs: the first half of `check`."""
-        from model_profiling.analysis.run.output_checks import verify_outputs
+        from model_profiling.analysis.run.validation import verify_outputs
 
         if self.manifest.timing != "measured":
             verify_outputs(self.summary)
@@ -222,7 +213,7 @@ class Run(RunView):
 
         A name that ends in .html asks for the page and nothing else. By default it is report.md in the run directory.
         """
-        from model_profiling.report.drawing.drawing_pool import DrawingPool
+        from model_profiling.report.drawing.drawing_process import DrawingPool
         from model_profiling.report.files.report_files import write_report
         from model_profiling.store.artifacts import REPORT
 
@@ -250,14 +241,32 @@ class Run(RunView):
                 what = error.message
         return f"<Run {clean(what)}>".replace("\n", " ")
 
+    @property
+    def first_screen(self) -> "Report":
+        """What a command shows of the run: the result without the sections of its report."""
+        from model_profiling.report.content import dumps
+
+        if self.path.is_file():
+            found = dumps.report(self.summary)
+            return msgspec.structs.replace(found, title=f"{self.path.name}: traced times of a bare ETDump")
+        from model_profiling.report.content import first_screen
+
+        return first_screen.report(self)
+
+    @property
+    def document(self) -> "Report":
+        """Everything that there is to say of the run."""
+        from model_profiling.report.content.whole import report
+
+        return report(self)
+
     def __str__(self) -> str:
         """The result, as a terminal shows it: verdict, SME2, what to do first, where the time goes."""
         from model_profiling.base.printing import clean
-        from model_profiling.report.terminal.run_text import render_result
-        from model_profiling.report.terminal.style import Style
+        from model_profiling.report.terminal import Style, render
 
         try:
-            return clean(render_result(self, Style(colour=False, blocks=False)))
+            return clean(render(self.first_screen, Style(colour=False)))
         except KitError as error:  # it may have gone since it was opened
             return f"{self!r}: {clean(error.message)}"
 

@@ -8,19 +8,21 @@ from typing import Any
 
 import msgspec
 
+from model_profiling.api.calling import caller
 from model_profiling.api.loaded_run import Run
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
+from model_profiling.pipeline.axes import choose_versions
 from model_profiling.pipeline.config import load_config, parse_config
 from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.defaults import checked_program, default_config, output_root_of
-from model_profiling.pipeline.executorch_versions import choose_versions
 from model_profiling.pipeline.phase_experiments import Lengths
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
-from model_profiling.platforms.choosing import checked, named
-from model_profiling.platforms.choosing import chosen as open_chosen
+from model_profiling.platforms.locks import announce
+from model_profiling.platforms.platform_table import Choice, checked, named
+from model_profiling.platforms.platform_table import chosen as open_chosen
 from model_profiling.store.derived import notes as outdated_notes
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import RunDirectory
@@ -80,22 +82,29 @@ def kernels_request(
 
 @contextlib.contextmanager
 def open_platform(
-    chosen: str | Platform | None, on_note: OnNote, *programs: Path, lock: bool = True
+    chosen: str | Choice | Platform | None,
+    on_note: OnNote,
+    *programs: Path,
+    lock: bool = True,
+    config: Path | None = None,
 ) -> Iterator[Platform]:
     """Open a platform by its name, `android:SERIAL`, `ssh:HOST`, or None for this machine; closed at the end unless it
     is the caller's own. Without `lock`, others who measure on this machine are not waited for. What is wrong with the
-    programs to measure is said before what this machine lacks."""
-    if chosen is not None and not isinstance(chosen, str):
+    programs to measure is said before what this machine lacks; experiments of a `config` may name an emulator."""
+    if chosen is not None and not isinstance(chosen, str | Choice):
         yield chosen
         return
-    choice = checked(replace(named(chosen), no_lock=not lock))
+    meant = chosen if isinstance(chosen, Choice) else named(chosen)
+    choice = checked(replace(meant, no_lock=not lock), caller().spelled)
+    announce(caller().command())
     for program in programs:
         checked_program(program)
-    with contextlib.closing(open_chosen(choice, on_note=on_note)) as platform:
+    prefixes = [tuple(each.launch_prefix) for each in load_config(config).experiments] if config is not None else []
+    with contextlib.closing(open_chosen(choice, prefixes, on_note)) as platform:
         yield platform
 
 
-def check_versions(executorch: Sequence[str], platform: str | Platform | None) -> None:
+def check_versions(executorch: Sequence[str], platform: str | Choice | Platform | None) -> None:
     """Build the runner with each version: one that cannot be used is refused before anything else takes time."""
     if executorch:
         with open_platform(platform, no_notes) as opened:
@@ -138,18 +147,9 @@ def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
     if asked.config is not None:
         config, remark = load_config(asked.config), ""
     elif asked.model is not None:
-        config, remark = default_config(
-            asked.model,
-            platform,
-            asked.out,
-            asked.counts,
-            asked.threads,
-            asked.ladder,
-            asked.inputs,
-            asked.lengths,
-            asked.method,
-            asked.token_file,
-        )
+        how = (platform, asked.out, asked.counts, asked.threads, asked.ladder)
+        of_program = (asked.inputs, asked.lengths, asked.method, asked.token_file)
+        config, remark = default_config(asked.model, *how, *of_program)
     else:
         raise InputError("there is nothing to run", "Give a .pte or a config.")
     if asked.executorch:
@@ -158,3 +158,28 @@ def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
     said: dict[str, Any] = {"labels": {**config.labels, **checked_labels(asked.labels)}}
     said |= {"keep_program": config.keep_program and asked.keep_program}
     return msgspec.structs.replace(config, label=label or config.label, **said), remark
+
+
+def measured(
+    asked: RunRequest, platform: str | Choice | Platform | None, on_progress: OnProgress, lock: bool = True
+) -> Run:
+    """Measure what is asked for and write all that derives from it; the caller's own notes are in the run, too."""
+    notes: list[str] = []
+
+    def note(sentence: str) -> None:
+        notes.append(sentence)
+        caller().on_note(sentence)
+
+    asked = replace(asked, command=caller().command())
+    with open_platform(platform, note, *filter(None, [asked.model]), lock=lock, config=asked.config) as opened:
+        found = measure(asked, opened, on_progress, note)
+    caller().on_part(found)
+    # Kernels are not measured, and nothing says that they should be again.
+    for remark in filter(None, (found.remark, "" if asked.ladder else found.reused)):
+        note(remark)
+    found.run.notes += notes
+    found.run.check_outputs()
+    if not caller().of_commands:
+        found.run.save()
+        found.run.check()
+    return found.run

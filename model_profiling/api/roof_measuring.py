@@ -1,13 +1,12 @@
 """Measure the roofs of a CPU: export the probe program, run it with acceleration on and off, keep what it tells."""
 
 import contextlib
-import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.analysis.roofs.roof_rates import DTYPES, Roofs, known_roofs, roofs_bytes, roofs_path
-from model_profiling.analysis.run.probe_run import roofs_of
+from model_profiling.analysis.roofs.run_roofs import roofs_of
 from model_profiling.api.exporting import from_target
 from model_profiling.api.measuring import RunRequest, measure
 from model_profiling.base import files
@@ -17,6 +16,7 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.base import Platform
 
+_PROBE = Path(__file__).parents[1] / "models" / "roof_probe.py"
 # A launch shares where its memory lies; more than one, so that the best of them counts.
 COUNTS = Counts(runs=30, launches=3)
 
@@ -67,22 +67,18 @@ def _measured(asked: Probing, home: Path, platform: Platform, on_progress: OnPro
         pte = _probe(dtype, home, on_progress)
         for threads in asked.threads:
             out = home / f"{dtype}-{threads}"
-            run = measure(
-                RunRequest(pte, out=out, counts=asked.counts, threads=threads), platform, on_progress, on_note
-            ).run
+            request = RunRequest(pte, out=out, counts=asked.counts, threads=threads)
+            run = measure(request, platform, on_progress, on_note).run
             for name, entry in run.metrics.experiments.items():
                 for warning in entry.latency.warnings if entry.latency else ():
                     on_note(f"{dtype}, {run.label(name)}: {warning}")
-            new = roofs_of(run)
+            shown = {name: (run.profiles[name], run.summary.experiments[name].breakdown) for name in run.shown}
+            new = roofs_of(run.manifest, shown)
             found = new if found is None else found.merged(new)
     return found
 
 
 def _probe(dtype: str, home: Path, on_progress: OnProgress) -> Path:
     """Return the probe program through the ordinary exporter."""
-    spec = importlib.util.find_spec("model_profiling.models")
-    if spec is None or not spec.submodule_search_locations:
-        raise InputError("the probe program is not there", "Install the kit again.")
-    target = Path(next(iter(spec.submodule_search_locations))) / "roof_probe.py"
-    request = ExportRequest("roof_probe", home / "artifacts", dtype, target=f"{target}:Probe")
+    request = ExportRequest("roof_probe", home / "artifacts", dtype, target=f"{_PROBE}:Probe")
     return from_target(on_progress, force=False)(request, f"export {dtype} probes").paths.pte

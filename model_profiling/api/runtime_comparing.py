@@ -10,6 +10,7 @@ import msgspec
 
 from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.compare.metrics import layout_caveats
+from model_profiling.analysis.compare.onnx_profile import onnx_side
 from model_profiling.analysis.compare.program_changes import program_changes
 from model_profiling.analysis.compare.runtime_comparison import (
     EAGER_AT_EXPORT,
@@ -20,10 +21,10 @@ from model_profiling.analysis.compare.runtime_comparison import (
     compare_runtimes,
     with_tracing_cost,
 )
-from model_profiling.analysis.run.measured_side import measured_side
-from model_profiling.analysis.runtimes.onnx_profile import onnx_side
+from model_profiling.analysis.run.selection import measured_side
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Profile
+from model_profiling.api.loaded_run import Run
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN, dtype_of
 from model_profiling.base.errors import InputError, InterruptionError, KitError
@@ -33,8 +34,8 @@ from model_profiling.base.visible import visible
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import checked_program
-from model_profiling.pipeline.experiment_files import profile_file
 from model_profiling.pipeline.group_state import ExperimentOutcome, MeasuredProgram
+from model_profiling.pipeline.manifest_records import profile_file
 from model_profiling.pipeline.phase_experiments import sequence_of
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import Counts
@@ -50,46 +51,9 @@ from model_profiling.runtimes.runtime_table import (
     optimized_file,
     runtime_of,
 )
+from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
-
-@dataclass(frozen=True)
-class ProfiledProgram:
-    """Times of operators and what they add up to (None: `why` there are none); `unlinked` is why they have no lines."""
-
-    label: str
-    times: tuple[Profile, Breakdown] | None
-    unlinked: str = ""
-    why: str = ""
-
-
-def profiled_programs(
-    labels: Mapping[str, str], outcomes: Mapping[str, ExperimentOutcome]
-) -> dict[str, ProfiledProgram]:
-    """Return the programs that left a profile, by the names of their outcomes; one that is not sound says why."""
-    found = {}
-    for name, outcome in outcomes.items():
-        if outcome.failure is not None or not outcome.dumps:
-            continue
-        try:
-            profile, breakdown, unlinked = _profiled(outcome, labels[name])
-        except KitError as error:
-            found[name] = ProfiledProgram(labels[name], None, why=error.message)
-            continue
-        found[name] = ProfiledProgram(labels[name], (profile, breakdown), unlinked)
-    return found
-
-
-def _profiled(outcome: ExperimentOutcome, label: str) -> tuple[Profile, Breakdown, str]:
-    if outcome.runner.kind != "runtime":
-        return measured_side(outcome, label).profiled()
-    profiles = [profile_file(outcome, number) for number in range(len(outcome.dumps))]
-    optimized = optimized_file(outcome.dumps[0])
-    made = optimized if files.is_file(optimized) else None
-    return onnx_side(outcome.program.pte, profiles, made, outcome.traced_warmup)
-
-
-DEFAULT = (EXECUTORCH, EAGER)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _OTHER_TOOL = "a file of another tool: its weights and its quantization are its own"
 
@@ -99,11 +63,11 @@ class ComparedRuntimes(RuntimeComparison, frozen=True, tag="runtime_comparison",
 
     def report(self, output: str | Path, title: str = "") -> Path:
         """Write a page and say where: the table, a picture, and which lines ExecuTorch does in other time."""
-        from model_profiling.report import runtimes_page
-        from model_profiling.report.drawing.drawing_pool import DrawingPool
+        from model_profiling.report.drawing.drawing_process import DrawingPool
+        from model_profiling.report.files.page_files import write_runtimes
 
         with DrawingPool() as artist:
-            return runtimes_page.write(self, artist, Path(output), title)
+            return write_runtimes(self, artist, Path(output), title)
 
 
 @dataclass(frozen=True)
@@ -121,27 +85,22 @@ class RuntimeChoice:
 class RuntimesRequest:
     """What to measure; `inputs` are files instead of the samples of the export."""
 
-    choices: tuple[RuntimeChoice, ...]
+    choices: Sequence[RuntimeChoice]
     counts: Counts
     threads: int = 1
-    inputs: tuple[Path, ...] = ()
+    inputs: Sequence[Path] = ()
     timeout_s: float = TIMEOUT_S
-    # Profiles of operators, too, in executions of their own, where two runtimes have them; files stay in `home`.
-    profiled: bool = True
+    # Where files stay; None: nowhere.
     home: Path | None = None
 
     @property
     def identity(self) -> dict[str, str]:
         """What decides the numbers besides the model: the same again need not be measured again."""
-        found = {
-            choice.name: " ".join(
-                [
-                    *(f"{name} {version}" for name, version in choice.runtime.versions.items()),
-                    *([files.sha256(choice.file)] if choice.file is not None else []),
-                ]
-            )
-            for choice in self.choices
-        }
+        found = {}
+        for choice in self.choices:
+            words = [f"{name} {version}" for name, version in choice.runtime.versions.items()]
+            words += [files.sha256(choice.file)] if choice.file is not None else []
+            found[choice.name] = " ".join(words)
         counts = {name: str(value) for name, value in asdict(self.counts).items() if value is not None}
         inputs = {f"input {place}": files.sha256(path) for place, path in enumerate(self.inputs)}
         return {**found, **counts, **inputs, "threads": str(self.threads)}
@@ -152,7 +111,7 @@ def is_file_of_runtime(text: str) -> bool:
     return Path(text).suffix.lower() in OF_FILES
 
 
-def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
+def runtime_choices(asked: Sequence[str | Path]) -> list[RuntimeChoice]:
     """Return what names and files stand for, each with a name of its own; one may be named twice, as a check."""
     if not asked:
         raise InputError("no runtime is named", f"Use some of {', '.join(RUNTIMES)}.")
@@ -164,7 +123,7 @@ def runtime_choices(asked: Sequence[str | Path]) -> tuple[RuntimeChoice, ...]:
         row = OF_FILES[file.suffix.lower()] if file is not None else runtime_of(text)
         count = 1 + sum(each.runtime is row for each in found)
         found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file, count))
-    return tuple(found)
+    return found
 
 
 def refuse_platform(platform: Platform) -> None:
@@ -228,7 +187,7 @@ def measure_runtimes(
     refuse_platform(platform)
     record = source.record if source is not None else None
     sha256 = program_sha256(source.paths.pte) if source is not None and source.failure is None else ""
-    inputs = asked.inputs or (sample_inputs(source.paths, record) if source is not None else ())
+    inputs = tuple(asked.inputs) or (sample_inputs(source.paths, record) if source is not None else ())
     programs: dict[str, MeasuredProgram] = {}
     failures: dict[str, KitError] = {}
     for choice in asked.choices:
@@ -242,17 +201,16 @@ def measure_runtimes(
         if asked.home is None:
             _quote_logs(outcomes.values())
         sides = [_side(choice, outcomes.get(choice.name), failures, record) for choice in asked.choices]
-        by_line = profiled_programs({side.row.name: side.row.label for side in sides}, outcomes)
-    if not any(side.turns and side.failure is None for side in sides):
-        raise next(side.failure for side in sides if side.failure is not None)
-    # Of other inputs the export has no outputs: then those of eager PyTorch count, if it was measured.
-    expected = expected_outputs(source.paths.directory, record) if source is not None and not asked.inputs else []
-    ordered = sides if expected else sorted(sides, key=lambda side: side.row.runtime != EAGER)
-    dtype = source.dtype if source is not None else UNKNOWN
-    reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
-    rows, baseline, against = compare_runtimes(ordered, reference, EXECUTORCH)
-    base = next((row for row in rows if row.name == baseline), None)
-    rows = [_by_line(row, base, by_line) for row in rows]
+        if not any(side.turns and side.failure is None for side in sides):
+            raise next(side.failure for side in sides if side.failure is not None)
+        # Of other inputs the export has no outputs: then those of eager PyTorch count, if it was measured.
+        expected = expected_outputs(source.paths.directory, record) if source is not None and not asked.inputs else []
+        ordered = sides if expected else sorted(sides, key=lambda side: side.row.runtime != EAGER)
+        dtype = source.dtype if source is not None else UNKNOWN
+        reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
+        rows, baseline, against = compare_runtimes(ordered, reference, EXECUTORCH)
+        base = next((row for row in rows if row.name == baseline), None)
+        rows = [_by_line(row, base, outcomes) for row in rows]
     stem = source.paths.stem if source is not None else str(asked.choices[0].file)
     caveats = layout_caveats(platform.probe().environment)
     model = record.model if record is not None else stem
@@ -264,17 +222,29 @@ def measure_runtimes(
     )
 
 
-def _by_line(row: RuntimeRow, base: RuntimeRow | None, programs: Mapping[str, ProfiledProgram]) -> RuntimeRow:
+def _by_line(row: RuntimeRow, base: RuntimeRow | None, outcomes: Mapping[str, ExperimentOutcome]) -> RuntimeRow:
     """Return the row of a runtime with what it does in other time than the baseline, if both say what they did."""
-    before, after = programs.get(base.name if base is not None else ""), programs.get(row.name)
-    if row.comparison is None or before is None or after is None or base is None:
+    if base is None or row.comparison is None:
         return row
-    names = (before.label, after.label)
-    if before.times is None or after.times is None:
-        note = f"not compared by line: {before.why or after.why}"
-        return msgspec.structs.replace(row, notes=[*row.notes, note])
-    changes = program_changes(names, before.times, after.times, True, (before.unlinked, after.unlinked))
+    sides = [(each.label, outcomes[each.name]) for each in (base, row) if each.name in outcomes]
+    if len(sides) < 2 or any(outcome.failure is not None or not outcome.dumps for _, outcome in sides):
+        return row
+    try:
+        before, after = (_profiled(outcome, label) for label, outcome in sides)
+    except KitError as error:
+        return msgspec.structs.replace(row, notes=[*row.notes, f"not compared by line: {error.message}"])
+    changes = program_changes((base.label, row.label), before[:2], after[:2], True, (before[2], after[2]))
     return msgspec.structs.replace(row, changes=with_tracing_cost(changes, (base.latency, row.latency)))
+
+
+def _profiled(outcome: ExperimentOutcome, label: str) -> tuple[Profile, Breakdown, str]:
+    """Return the times of operators, what they add up to, and why they have no lines."""
+    if outcome.runner.kind != "runtime":
+        return measured_side(outcome, label).profiled()
+    profiles = [profile_file(outcome, number) for number in range(len(outcome.dumps))]
+    optimized = optimized_file(outcome.dumps[0])
+    made = optimized if files.is_file(optimized) else None
+    return onnx_side(outcome.program.pte, profiles, made, outcome.traced_warmup)
 
 
 def _outcomes(
@@ -284,20 +254,11 @@ def _outcomes(
         return {}
     of_name = {choice.name: choice.runtime for choice in asked.choices if choice.name in programs}
     runtimes = {name: row.record for name, row in of_name.items() if row.module}
-    profiled = [name for name, row in of_name.items() if row.profiles and asked.profiled]
-    return measure(
-        platform,
-        programs,
-        home,
-        asked.threads,
-        report,
-        len(profiled) > 1,
-        asked.counts,
-        runtimes=runtimes,
-        profiled=profiled,
-        keep_failures=True,
-        timeout_s=asked.timeout_s,
-    )
+    # In executions of their own, where two runtimes have profiles of operators.
+    profiled = [name for name, row in of_name.items() if row.profiles]
+    how = (platform, programs, home, asked.threads, report, len(profiled) > 1, asked.counts)
+    wait: dict[str, Any] = {"keep_failures": True, "timeout_s": asked.timeout_s}
+    return measure(*how, runtimes=runtimes, profiled=profiled, **wait)
 
 
 def _quote_logs(outcomes: Iterable[ExperimentOutcome]) -> None:
@@ -328,8 +289,10 @@ def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> P
         raise InputError(
             f"{paths.pte.name} does not say which PyTorch model it was exported from", "Give the model itself."
         )
-    refusal = _refused_dtype(runtime, record)
-    if refusal:
+    if dtype_of(record.dtype).quantized or record.keep_fp32:
+        refusal = f"{record.dtype} is ExecuTorch's quantization; {runtime.label} would have another"
+        if not dtype_of(record.dtype).quantized:
+            refusal = f"{runtime.label} has no layers that keep fp32"
         raise InputError(refusal, f"Give a file of your own: --runtimes {EXECUTORCH},model.onnx.")
     if runtime.suffix != ".onnx":
         if record.request.origin == "memory":
@@ -342,12 +305,6 @@ def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> P
     from model_profiling.export.onnx_file import make_onnx
 
     return make_onnx(paths, record, source.load)
-
-
-def _refused_dtype(runtime: Runtime, record: ExportRecord) -> str:
-    if dtype_of(record.dtype).quantized:
-        return f"{record.dtype} is ExecuTorch's quantization; {runtime.label} would have another"
-    return f"{runtime.label} has no layers that keep fp32" if record.keep_fp32 else ""
 
 
 def _settings(ready: Ready) -> dict[str, str]:
@@ -381,13 +338,40 @@ def _side(
     if outcome is None:
         return RuntimeSide(row, failures[choice.name])
     outputs = read_outputs(outcome.file("_output"), outcome.done.outputs if outcome.done is not None else [])
-    return RuntimeSide(
-        row,
-        outcome.failure,
-        outcome.timed,
-        outcome.starts,
-        outcome.processes,
-        outputs,
-        compiles=runtime.compiles,
-        own_file=choice.file is not None,
-    )
+    found = (row, outcome.failure, outcome.timed, outcome.starts, outcome.processes, outputs)
+    return RuntimeSide(*found, compiles=runtime.compiles, own_file=choice.file is not None)
+
+
+def others_beside(names: Sequence[str | Path], platform: Platform, executorch: Sequence[str]) -> list[RuntimeChoice]:
+    """Return what to measure besides a run, before anything takes time. ExecuTorch is always one: a run is of it."""
+    refuse_platform(platform)
+    if executorch:
+        raise InputError("other runtimes are measured beside the installed ExecuTorch", "Leave --executorch out.")
+    return runtime_choices([*([] if EXECUTORCH in map(str, names) else [EXECUTORCH]), *names])
+
+
+def measure_beside(
+    run: Run,
+    others: RuntimesRequest,
+    load: Callable[[], Any] | None,
+    force: bool,
+    platform: Platform,
+    report: OnProgress,
+) -> str:
+    """Measure a run's program beside other runtimes and keep the result; returns a remark if it was there already.
+
+    `load` gives a module that is only in memory. What the run has is saved whatever happens to the runtimes.
+    """
+    program = run.program
+    try:
+        if program is None:
+            raise InputError(f"{run.manifest.model.path} has changed since it was measured", "Measure it again.")
+        if not force and run.runtimes is not None and run.runtimes.asked == others.identity:
+            return "reused existing results of other runtimes (use --force to measure again)"
+        found = measure_runtimes(others, program_source(program, load), platform, report)
+    except (KitError, KeyboardInterrupt):
+        run.save()
+        raise
+    files.write_json(run.path / RUNTIMES_FILE, found)
+    run.take_inputs()
+    return ""

@@ -23,9 +23,9 @@ def open_sweep(
     else:
         path = Path(asked)
         found, where, name = load(path), str(path), path.stem
-    name = Path(out or found.output or f"out_{name}").name.removeprefix("out_") if out or found.output else name
+    home = Path(out or found.output or f"out_{name}")
     found = found if pages else msgspec.structs.replace(found, reports=False)
-    return Sweep(found, where, Path(out or found.output or f"out_{name}"), name, only, pages)
+    return Sweep(found, where, home, home.name.removeprefix("out_"), only, pages)
 
 
 def executor(ray: str | None = None) -> MakeExecutor:
@@ -33,7 +33,7 @@ def executor(ray: str | None = None) -> MakeExecutor:
 
     def make(jobs: Jobs, todo: list[Job], on_note: OnNote) -> Executor:
         if ray is None:
-            from model_profiling.fleet.sweep.local_executor import LocalExecutor
+            from model_profiling.fleet.sweep.executor import LocalExecutor
 
             return LocalExecutor(jobs.folder, todo)
         from model_profiling.fleet.sweep.ray_executor import RayExecutor

@@ -15,7 +15,7 @@ from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnNote, OnProgress
 from model_profiling.export.request import ExportRequest
 from model_profiling.platforms.base import Platform
-from model_profiling.upstream.kernel_calls import MATRIX_KERNEL
+from model_profiling.upstream.libraries import MATRIX_KERNEL
 
 _PROGRAMS = Path(__file__).parents[1] / "models" / "kernel_space.py"
 Kernels = tuple[str, ...]
@@ -40,7 +40,9 @@ class _Seen:
         for kind, kernels in found:
             earlier = self.kernels.setdefault(kind, {}).setdefault(cpu, kernels)
             if earlier != kernels:
-                raise TableError(f"a {kind.words} ran {kernels or 'no kernel'} on {cpu}, another one {earlier}: {kind}")
+                raise TableError(
+                    f"a {kind.words()} ran {kernels or 'no kernel'} on {cpu}, another one {earlier}: {kind}"
+                )
             dtypes = self.dtypes.setdefault(kind, [])
             dtypes += [] if dtype in dtypes else [dtype]
             self.nodes[kind] = self.nodes.get(kind, 0) + (cpu == "sme2")
@@ -48,12 +50,7 @@ class _Seen:
     def rows(self) -> list[KnownKernels]:
         return [
             KnownKernels(
-                kind,
-                list(kernels["sme2"]),
-                list(kernels["sme1"]),
-                list(kernels["neon"]),
-                self.dtypes[kind],
-                self.nodes[kind],
+                kind, **{cpu: list(kernels[cpu]) for cpu in CPUS}, dtypes=self.dtypes[kind], nodes=self.nodes[kind]
             )
             for kind, kernels in sorted(self.kernels.items())
         ]

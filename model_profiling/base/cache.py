@@ -12,6 +12,7 @@ import hashlib
 import os
 import shutil
 import stat
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -19,9 +20,9 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.directories import CACHE_VARIABLE, cache_directory
-from model_profiling.base.errors import InputError, SetupError
+from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.file_locks import folder_held
-from model_profiling.base.file_memo import FileMemo
+from model_profiling.base.file_memo import FileMemo, Key, file_key
 from model_profiling.base.on_progress import long_step, say_note
 
 KINDS = ("operators", "pushed", "runner", "sdk", "shim", "tokens")
@@ -86,10 +87,8 @@ def entry(
                     say_note(f"the cached {what} was damaged: {made} again")
     except OSError as error:
         if not _is_whole(home, made_from):
-            raise SetupError(
-                f"the {what} cannot be kept in {home.parent}: {error.strerror or error}",
-                f"Check free space and permissions there, or set {CACHE_VARIABLE} to another folder.",
-            ) from None
+            hint = f"Check free space and permissions there, or set {CACHE_VARIABLE} to another folder."
+            raise SetupError(f"the {what} cannot be kept in {home.parent}: {error.strerror or error}", hint) from None
     return home
 
 
@@ -181,3 +180,45 @@ def _remove_left_behind() -> None:
                 with folder_held(folder, waits=False) as held:
                     if held:
                         files.remove_abandoned(folder, f"{_MAKING}*")
+
+
+# Hashes of files that hardly ever change, such as installed libraries, are kept from one command to the next. A file
+# counts as unchanged while its path, device, inode, size, mtime and ctime are what they were. A program can set back
+# all of these but ctime: to go unnoticed, a replacement needs the system's clock turned back, or a disk that changes
+# bytes by itself. A file that changed within the last seconds is not kept, as some file systems count in whole seconds.
+_NAME = "hashes"
+_MOST = 400
+_YOUNG_NS = 5_000_000_000
+
+
+def _sha256(path: Path) -> str:
+    try:
+        before, place, now = file_key(path), cache_directory() / _NAME, time.time_ns()
+    except (OSError, ValueError, KitError):
+        return files.sha256(path)  # which says what is wrong with it
+    if (known := _read(place).get(_text(before))) is not None:
+        return known
+    found = files.sha256(path)
+    if max(before[-2:]) < now - _YOUNG_NS and file_key(path) == before:
+        # What another process adds meanwhile may go: it is then computed again.
+        kept = dict([*list(_read(place).items())[1 - _MOST :], (_text(before), found)])
+        with contextlib.suppress(OSError, KitError):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            write_sealed(place, msgspec.msgpack.encode(kept))
+    return found
+
+
+def _text(key: Key) -> str:
+    """Return a file in one state, wherever it was named from."""
+    return "\0".join(map(str, key[1:]))
+
+
+def _read(place: Path) -> dict[str, str]:
+    data = read_sealed(place)
+    if data is not None:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError):
+            return msgspec.msgpack.decode(data, type=dict[str, str])
+    return {}
+
+
+kept_sha256 = FileMemo(_sha256, most=_MOST)

@@ -16,7 +16,6 @@ _LOOK_S = 0.05
 
 
 def _send(number: int, how: int) -> bool:
-    """Return whether there is such a process."""
     try:
         os.kill(number, how)
     except OSError:

@@ -24,6 +24,11 @@ def python_command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, *_SAFE, "-c", _RUN.format(path=safe_path()), module, *arguments]
 
 
+def file_command(file: str) -> list[str]:
+    """Return the command `python file`, with the packages that are installed."""
+    return [sys.executable, *_SAFE, file]
+
+
 def script_command(file: str) -> list[str]:
     """Return the command that runs a file which needs nothing but Python itself."""
     return [sys.executable, "-I", "-S", file]

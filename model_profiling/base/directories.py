@@ -15,6 +15,8 @@ LIMITS = {
     errno.EPIPE: "The program at the other end has ended; start it again.",
     errno.EBADF: "Check where standard input and output are redirected to.",
     errno.ENAMETOOLONG: "Use a shorter name.",
+    errno.ENODEV: "Give a file in another folder.",
+    errno.EISDIR: "Give the name of a file in it.",
     errno.EAGAIN: "Allow more processes (ulimit -u), or close other programs.",
     errno.ENOMEM: "Close other programs, or allow more memory (ulimit -v).",
 }
@@ -48,10 +50,8 @@ def from_home(path: str) -> Path:
     try:
         return Path(path).expanduser().absolute()
     except (OSError, RuntimeError):
-        raise SetupError(
-            f"{path} cannot be found: there is no such home directory, or the working directory is gone",
-            "Set HOME, or SME2_KIT_CACHE to a directory for what the kit can make again.",
-        ) from None
+        what = f"{path} cannot be found: there is no such home directory, or the working directory is gone"
+        raise SetupError(what, "Set HOME, or SME2_KIT_CACHE to a directory for what the kit can make again.") from None
 
 
 def remedy(error: OSError, path: "str | os.PathLike[str]" = "") -> str:

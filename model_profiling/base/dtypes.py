@@ -161,8 +161,15 @@ def dtype_of(name: str) -> Dtype:
     return _TABLE.get(name, _OTHER)
 
 
+# What PyTorch calls them.
+_OTHER_NAMES = {"float32": "fp32", "float": "fp32", "float16": "fp16", "half": "fp16", "qint8": "int8"}
+
+
 def why_refused(name: str) -> str:
     """Return ` bf16 is not offered: ...` for a dtype that the kit knows and does not export, '' for all others."""
+    meant = _OTHER_NAMES.get(name.removeprefix("torch."))
+    if meant is not None:
+        return f" It is called {meant} here: --dtype {meant}."
     reason = dtype_of(name).refused
     return f" {name} is not offered: {reason}." if reason else ""
 

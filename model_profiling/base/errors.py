@@ -22,9 +22,8 @@ class KitError(Exception):
 
     def within(self: Error, where: str) -> Error:
         """Return the same error with `where` before its message: its class, exit code, hint and attributes stay."""
-        message = f"{visible(where)}: {self.message}"
-        error = _restored(type(self), (message,), vars(self))
-        error.message = message
+        error = _restored(type(self), self.args, vars(self))
+        error.message = f"{visible(where)}: {self.message}"
         error.__cause__ = self
         return error
 
@@ -36,7 +35,10 @@ class KitError(Exception):
         """Name files where they are now: what was below `before` is below `after`."""
         old, new = visible(f"{before}/"), visible(f"{after}/")
         self.message, self.hint = (text.replace(old, new) for text in (self.message, self.hint))
-        self.args = (self.message,)
+
+    def __str__(self) -> str:
+        # With what was added to it since.
+        return self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Subclasses have constructors of their own: calling one with `args`, as copy and pickle would, garbles it.

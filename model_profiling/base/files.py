@@ -60,6 +60,7 @@ def _in_place_of(path: Path) -> Iterator[BinaryIO]:
     """Give a new file, which is moved to `path` when it is whole. Its rights are what the umask leaves new files."""
     temporary = _hidden(path.parent)
     try:
+        _refuse_device(path)
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("xb") as file:
             yield file
@@ -149,15 +150,15 @@ def remove_scratch(home: Path, failure: BaseException | None = None) -> None:
 
 
 def inside(root: Path, path: Path) -> Path:
-    """Return `path`, which must lie in `root` when all links are followed: a run directory may come from anywhere."""
+    """Return `path`, which must lie in `root`, in the folder that it names: a run directory may come from anywhere."""
     try:
-        leads_out = not path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):  # links in a circle, before Python 3.13
+        home, folder = root.resolve(), path.parent
+        leads_out = folder.resolve() != home / folder.relative_to(root) or not path.resolve().is_relative_to(home)
+    except (OSError, RuntimeError, ValueError):  # links in a circle, before Python 3.13
         leads_out = True
     if leads_out:
-        raise InputError(
-            f"{path} points outside {root}", "A link in it points elsewhere: remove the link, or give that directory."
-        )
+        hint = "A link in it points elsewhere: remove the link, or give that directory."
+        raise InputError(f"{path} points outside {path.parent}", hint)
     return path
 
 
@@ -217,6 +218,27 @@ def open_log(path: Path) -> BinaryIO:
         return _opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, "ab")
     except OSError as error:
         raise _unwritable(path, error) from None
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Find out before the work whether a file can be put at `path`; nothing is left behind."""
+    import tempfile
+
+    try:
+        _refuse_device(path)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        nearest = next((place for place in path.parents if os.path.lexists(place)), Path())
+        with tempfile.TemporaryFile(dir=nearest):
+            pass
+    except OSError as error:
+        raise _unwritable(path, error) from None
+
+
+def _refuse_device(path: Path) -> None:
+    """Refuse what root could put in the place of a device, for all programs."""
+    if os.path.realpath(path.parent) == "/dev":
+        raise OSError(errno.ENODEV, "that is a place for devices")
 
 
 def _unwritable(path: Path, error: OSError) -> SetupError:
@@ -309,10 +331,8 @@ def read_json(path: Path, type_: type[T], what: str) -> T:
                 f"{what} {path} has a field that this version of the kit ({__version__}) does not know: {error}",
                 f"If a newer kit wrote it: {_UPGRADE}. Otherwise make it again, or restore it.",
             ) from None
-        raise InputError(
-            f"{what} {path} is not what the kit writes: {error}",
-            "It is damaged, or of another version of the kit: make it again, or restore it.",
-        ) from None
+        hint = "It is damaged, or of another version of the kit: make it again, or restore it."
+        raise InputError(f"{what} {path} is not what the kit writes: {error}", hint) from None
     except RecursionError:
         raise InputError(f"{what} {path} is nested too deeply", "Check that it is the file you meant.") from None
 
@@ -350,10 +370,8 @@ def _refuse_newer(data: bytes, type_: type[Any], what: str) -> None:
             if isinstance(header.kit_version, str)
             else "a newer version of the kit"
         )
-        raise InputError(
-            f"{what} was written by {by} with schema {header.schema}; sme2-kit {__version__} reads schema {reads}",
-            f"Install a newer version: {_UPGRADE}.",
-        )
+        what = f"{what} was written by {by} with schema {header.schema}; sme2-kit {__version__} reads schema {reads}"
+        raise InputError(what, f"Install a newer version: {_UPGRADE}.")
 
 
 def sha256(path: Path) -> str:

@@ -62,7 +62,6 @@ def read_values(path: Path, dtype: str, shape: Sequence[int]) -> Any:
 
 
 def _values(file: BinaryIO, kind: Any, shape: Sequence[int], order: Any = "C") -> Any:
-    """Return the values that are left of a file, which must be as many as a shape has."""
     import math
 
     import numpy as np

@@ -44,7 +44,6 @@ def say(text: str) -> None:
 
 
 def flush() -> None:
-    """Have a result written that was printed."""
     with _writing():
         sys.stdout.flush()
 

@@ -1,7 +1,7 @@
 """The table of rewrites (`--rewrite NAME`): what each is called, what it is for and in which order they are applied.
 
-A new rewrite is a row here and a module `export/rewrites/<name>.py` that finds and changes the nodes. Everything that
-lists rewrites is derived from this table. It lies in base/ because the analysis reads it as well as the export.
+A new rewrite is a row here and code in `export/rewrites/` that finds and changes the nodes. Everything that lists
+rewrites is derived from this table. It lies in base/ because the analysis reads it as well as the export.
 """
 
 from collections.abc import Mapping
@@ -31,6 +31,8 @@ class Rewrite(NamedTuple):
     after_quantization: bool = False
     # Rewrites that are done with it.
     includes: tuple[str, ...] = ()
+    # The change to ExecuTorch that makes it needless: from the version that has it on, it finds nothing to do.
+    until: str = ""
     # What a person can do instead, by operator: the end of the advice's sentence.
     alternatives: Mapping[str, str] = {}
 
@@ -38,7 +40,8 @@ class Rewrite(NamedTuple):
     def summary(self) -> str:
         """Return its line in the help of `--rewrite`: `gelu-tanh (fp16): GELU in its tanh form`."""
         only = f" ({', '.join(self.dtypes)})" if self.dtypes else ""
-        return f"{self.name}{only}: {self.help}"
+        until = f", until the ExecuTorch with {self.until}" if self.until else ""
+        return f"{self.name}{only}: {self.help}{until}"
 
 
 # In the order in which they are applied.
@@ -65,6 +68,7 @@ _ROWS = (
         "GELU in its tanh form",
         ("gelu",),
         dtypes=("fp16",),
+        until="pytorch/executorch#16679",
         alternatives={"gelu": "use another activation"},
     ),
     Rewrite("hardsigmoid", "hardsigmoid without conversions to fp32", ("hardsigmoid", "hardsigmoid_"), ("fp16",)),
@@ -81,7 +85,13 @@ _ROWS = (
         ("layer_norm", "native_layer_norm", "group_norm", "native_group_norm", "instance_norm", "rms_norm"),
         after_quantization=True,
     ),
-    Rewrite("silu", "SiLU and GLU without conversions to fp32", ("silu", "silu_", "glu"), ("fp16",)),
+    Rewrite(
+        "silu",
+        "SiLU and GLU without conversions to fp32",
+        ("silu", "silu_", "glu"),
+        ("fp16",),
+        until="pytorch/executorch#22604",
+    ),
     Rewrite(
         "upsample",
         "resizes that XNNPACK does not take as convolutions and products",

@@ -1,24 +1,14 @@
-"""`sme2-kit build`: build the runner for this machine, or check that it builds for another."""
+"""Build the native runner (done automatically when needed)."""
 
 import argparse
 import time
 
+from model_profiling.api.definition import takes
 from model_profiling.base.printing import tell
 from model_profiling.cli.answer import answer
 
-HELP = "build the native runner (done automatically when needed)"
-
-
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--target", metavar="TARGET", help="linux-x86_64, linux-aarch64 or macos-arm64; default: this machine"
-    )
-    parser.add_argument(
-        "--executorch",
-        metavar="VERSION|PATH",
-        help="a release such as 1.5.0, or the install prefix of a build of your own (default: the installed release)",
-    )
-    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+TAKES = takes(more="target=BuildTarget executorch=BuildExecuTorch json")
+EXAMPLE = "sme2-kit build --target linux-aarch64"
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`sme2-kit completions SHELL`: a script that completes commands, flags, choices, models and files.
+"""Print a completion script for your shell.
 
 It is made from the parser itself, so that a new command or flag needs nothing here.
 """
@@ -7,21 +7,19 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from model_profiling.api.definition import takes
 from model_profiling.base.printing import say
 
-HELP = "print a completion script for your shell"
+TAKES = takes(more="shell!")
+EPILOG = (
+    'bash and zsh: put `eval "$(sme2-kit completions bash)"` (or zsh, after compinit) into ~/.bashrc '
+    "(or ~/.zshrc). fish: `sme2-kit completions fish > ~/.config/fish/completions/sme2-kit.fish`."
+)
+EXAMPLE = "sme2-kit completions bash"
 SHELLS = ("bash", "zsh", "fish")
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = (
-        'bash and zsh: put `eval "$(sme2-kit completions bash)"` (or zsh, after compinit) into ~/.bashrc '
-        "(or ~/.zshrc). fish: `sme2-kit completions fish > ~/.config/fish/completions/sme2-kit.fish`."
-    )
-    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     import shtab
 
     from model_profiling.cli.main import make_parser
@@ -32,7 +30,6 @@ def run(args: argparse.Namespace) -> int:
     kinds = {**of_files, "DIR": shtab.DIRECTORY, "MODEL": _models()}
     _mark(parser, kinds, shtab.FILE)
     say(shtab.complete(parser, shell=args.shell) + "\n")
-    return 0
 
 
 def _mark(parser: argparse.ArgumentParser, kinds: dict[str, Any], of_paths: Any) -> None:

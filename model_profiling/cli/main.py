@@ -12,16 +12,20 @@ from collections.abc import Callable, Iterable
 from typing import Any, NoReturn, Protocol, cast
 
 from model_profiling import __version__
+from model_profiling.api.calling import call_with
+from model_profiling.api.parameter import Parameter
 from model_profiling.base.directories import remedy
 from model_profiling.base.dtypes import why_refused
 from model_profiling.base.errors import InterruptionError, KitError, OutputError, UnreadError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import listen_to_notes
-from model_profiling.base.printing import columns, documents, fitted, say_json, warn
+from model_profiling.base.printing import documents, say_json, warn
 from model_profiling.base.visible import not_utf8
+from model_profiling.cli.answer import command_line, note
+from model_profiling.cli.arguments import Parser, WideHelp, add_help, prepare
 from model_profiling.cli.interrupts import interruption_code, was_interrupted
 
-# Each name is a module of this package with HELP, prepare_parser and run.
+# Each name is a module of this package, whose docstring begins with its help.
 GROUPS = {
     "start here": ("profile", "check", "tune", "models", "doctor"),
     "SME2": ("kernels", "forecast", "targets", "validate-forecast"),
@@ -29,7 +33,7 @@ GROUPS = {
     "deeper": ("numerics", "roofs", "sweep"),
     "parts": (
         *("export", "run", "analyze", "validate", "build", "new-model", "schema", "mcp", "skills"),
-        "completions",
+        *("completions", "clean"),
     ),
 }
 # What is a part of another command by now: these work, and are not listed.
@@ -37,27 +41,20 @@ _EARLIER = {"runs": ("history", "runs"), "quicktest": ("profile", "--demo"), "va
 _LISTED = tuple(name for names in GROUPS.values() for name in names)
 COMMANDS = (*_LISTED, *_EARLIER)
 
-
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
+_CACHED = "export: reused the existing export, nothing has changed (use --force to export again)\n"
 
 
 class Command(Protocol):
-    HELP: str
+    """A module of this package: what it takes, and how it shows the answer of its verb."""
 
-    def prepare_parser(self, parser: argparse.ArgumentParser) -> None: ...
-    def run(self, args: argparse.Namespace) -> int: ...
+    TAKES: list[Parameter]
+    EXAMPLE: str
+
+    def run(self, args: argparse.Namespace) -> int | None: ...
 
 
-class _Help(argparse.HelpFormatter):
-    """Help as wide as the terminal; argparse loads every archiver there is to find that out, for every command."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, width=max((columns() or 80) - 2, 20))
-
-    def format_help(self) -> str:
-        # argparse does not break what is between brackets: a flag and its choices.
-        return fitted(super().format_help(), columns())
-
+class _Help(WideHelp):
     def _format_action(self, action: argparse.Action) -> str:
         """Return the commands in their groups; all else as argparse has it."""
         listed = {choice.dest: choice for choice in self._iter_indented_subactions(action)}
@@ -70,24 +67,17 @@ class _Help(argparse.HelpFormatter):
         return self._join_parts(parts)
 
 
-class Parser(argparse.ArgumentParser):
-    """A parser that fails as the rest of the kit does."""
+def fail_usage(message: str, hint: str, words: list[str]) -> NoReturn:
+    """End with what is wrong with the words of a command."""
+    known = re.search(r"--dtypes?: invalid choice: '([\w.]+)'", message)
+    sys.exit(_fail(message, hint + (why_refused(known[1]) if known else ""), 2, _asks_json(words)))
 
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        super().__init__(*args, **{"formatter_class": _Help, **settings})
-        self.color = False  # Python 3.14 paints help, and lines would be broken as if its codes had a width
-        self._words: list[str] = []
 
-    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        self._words = sys.argv[1:] if args is None else list(args)
-        return super().parse_known_args(args, namespace)
+def _nearest(word: str, known: Iterable[str], cutoff: float) -> str:
+    """Return what was meant by a word that is not known; '' if nothing is near to it."""
+    import difflib
 
-    def error(self, message: str) -> NoReturn:
-        known = re.search(r"--dtypes?: invalid choice: '(\w+)'", message)
-        why = why_refused(known[1]) if known else ""
-        if "expected one argument" in message and any(re.match(r"-\d", word) for word in self._words):
-            why = " A value that begins with - is written behind an equals sign: --flag=-1."
-        sys.exit(_fail(message, f"See `{self.prog} --help`.{why}", 2, _asks_json(self._words)))
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=cutoff)), "")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -97,10 +87,8 @@ def main(argv: list[str] | None = None) -> int:
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     argv = sys.argv[1:] if argv is None else argv
     if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        import difflib
-
-        close = difflib.get_close_matches(argv[0], COMMANDS, n=1, cutoff=0.5)
-        hint = f"Did you mean `sme2-kit {close[0]}`?" if close else "`sme2-kit --help` lists them."
+        meant = _nearest(argv[0], COMMANDS, 0.5)
+        hint = f"Did you mean `sme2-kit {meant}`?" if meant else "`sme2-kit --help` lists them."
         return _fail(f"there is no command {argv[0]!r}", hint, 2, _asks_json(argv))
     try:
         # Only the command that was asked for is prepared: the others take time and are not needed.
@@ -111,28 +99,43 @@ def main(argv: list[str] | None = None) -> int:
             return 2
         args, unknown = parser.parse_known_args(argv)
         if unknown:
-            hint = f"See `sme2-kit {args.command} --help`."
+            (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+            known = [each for each in commands.choices[args.command]._actions if each.help != argparse.SUPPRESS]
+            meant = _nearest(
+                unknown[0].partition("=")[0], (flag for each in known for flag in each.option_strings), 0.7
+            )
+            hint = f"{f'Did you mean {meant}? ' if meant else ''}See `sme2-kit {args.command} --help`."
             return _fail(f"unknown arguments: {' '.join(unknown)}", hint, 2, _asks_json(argv))
         args.words = argv
+        args.debug = getattr(args, "debug", False)
         command = cast(Command, importlib.import_module(_module(args.command)))
     except (Exception, KeyboardInterrupt) as error:
         if "--debug" in argv:
             raise
         return _fail(*_explained(error), _asks_json(argv))
-    listen_to_notes(lambda sentence: warn(f"note: {sentence}\n"))
-    return run_guarded(command.run, args)
+    listen_to_notes(note)
+    written = {each.name: each.spelled for each in getattr(command, "TAKES", ())}
+    with call_with(
+        on_note=note,
+        on_cached=lambda: warn(_CACHED),
+        command=lambda: command_line(args),
+        of_commands=True,
+        loud=bool(args.debug or getattr(args, "verbose", False)),
+        spelled=lambda name: written.get(name, f"--{name.replace('_', '-')}"),
+    ):
+        return run_guarded(command.run, args)
 
 
 def _module(command: str) -> str:
     return f"model_profiling.cli.{command.replace('-', '_')}"
 
 
-def run_guarded(run: Callable[[argparse.Namespace], int], args: argparse.Namespace) -> int:
+def run_guarded(run: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
     """Run a command; whatever goes wrong becomes two lines and an exit code, and JSON for who asked for that."""
     debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
     before = documents()
     try:
-        return run(args)
+        return run(args) or 0
     except UnreadError as error:
         return error.exit_code  # what they did not read is nobody's loss
     except (Exception, KeyboardInterrupt) as error:  # the last door: a user never sees a traceback unasked
@@ -214,6 +217,8 @@ def make_parser(names: Iterable[str] = _LISTED) -> argparse.ArgumentParser:
     parser = Parser(
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",
+        formatter_class=_Help,
+        fail=fail_usage,
     )
     parser.add_argument("--version", action="version", version=f"sme2-kit {__version__}")
     # Named, or argparse lays out a usage line to find the name in it.
@@ -222,7 +227,23 @@ def make_parser(names: Iterable[str] = _LISTED) -> argparse.ArgumentParser:
     )
     for name in names:
         module = cast(Command, importlib.import_module(_module(name)))
-        subparser = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.prepare_parser(subparser)
-        subparser.add_argument("--debug", action="store_true", help="show tracebacks")
+        said = " ".join((module.__doc__ or "").partition("\n\n")[0].split()).removesuffix(".")
+        subparser = _subparser(commands, name, said[:1].lower() + said[1:])
+        subparser.epilog = getattr(module, "EPILOG", None)
+        if actions := getattr(module, "ACTIONS", None):
+            inner = subparser.add_subparsers(dest="action", metavar="ACTION")
+            for action, (text, parameters) in actions.items():
+                _filled(_subparser(inner, action, text), parameters)
+        _filled(subparser, getattr(module, "TAKES", ()), getattr(module, "COMMON", ""), getattr(module, "EXAMPLE", ""))
     return parser
+
+
+def _subparser(commands: Any, name: str, text: str) -> Parser:
+    made: Parser = commands.add_parser(name, help=text, description=text, add_help=False, fail=fail_usage)
+    return made
+
+
+def _filled(parser: Parser, parameters: Iterable[Parameter], common: str = "", example: str = "") -> None:
+    add_help(parser)
+    prepare(parser, parameters, common, example)
+    parser.add_argument("--debug", action="store_true", default=argparse.SUPPRESS, help="show tracebacks")

@@ -1,17 +1,15 @@
-"""`sme2-kit new-model NAME`: a model, a card, a test and a config that work as they stand."""
+"""Scaffold a model of your own: model, card, test and config, in a folder here."""
 
 import argparse
 
+from model_profiling.api.definition import takes
 from model_profiling.base.printing import say, tell
 
-HELP = "scaffold a model of your own: model, card, test and config, in a folder here"
+TAKES = takes(more="name=NewModel!")
+EXAMPLE = "sme2-kit new-model my_model"
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("name", metavar="NAME", help="lower case, as a Python package: my_model")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from model_profiling.models.scaffold import scaffold
 
     made = scaffold(args.name)
@@ -20,4 +18,3 @@ def run(args: argparse.Namespace) -> int:
         f"It can be exported as it is; put your model into model.py, then:\n"
         f"  sme2-kit check {made.model}\n  sme2-kit export {made.model}\n  sme2-kit run --config {made.config}\n"
     )
-    return 0

@@ -11,7 +11,6 @@ from model_profiling.cli.interrupts import interrupt, interruption_code, listen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from typing import NoReturn
 
 
@@ -19,8 +18,8 @@ _AGAIN_S = 0.01
 _MOST_DIGITS = 5
 
 
-def enter(*words: str, command: "Callable[[], int] | None" = None) -> "NoReturn":
-    """Run the command line, after some `words`, or another `command`, and end without taking everything apart.
+def enter(*words: str, tool: str = "") -> "NoReturn":
+    """Run the command line, after some `words`, or a `tool`, and end without taking everything apart.
 
     Ending as Python does takes a tenth of a short command once numpy is loaded.
     """
@@ -32,9 +31,14 @@ def enter(*words: str, command: "Callable[[], int] | None" = None) -> "NoReturn"
         sys.unraisablehook = _raise_again
         _open_streams()
         _forget_odd_sizes()
-        from model_profiling.cli.main import main
+        if tool:
+            from model_profiling.cli import tools
 
-        code = main([*words, *sys.argv[1:]]) if command is None else command()
+            code = tools.main(tool)
+        else:
+            from model_profiling.cli import main
+
+            code = main.main([*words, *sys.argv[1:]])
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         _say(ended.code if isinstance(ended.code, str) else "")

@@ -5,15 +5,36 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from model_profiling.api.calling import call_with, caller
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.printing import columns, show_live, warn
+from model_profiling.cli.arguments import keywords
+
+if TYPE_CHECKING:
+    import argparse
+
+T = TypeVar("T")
 
 _SECONDS_BETWEEN_LINES = 5.0
 _SECONDS_BETWEEN_DRAWINGS = 0.2
 _LABEL, _BAR = 24, 12
+
+
+def call(
+    args: "argparse.Namespace",
+    function: Callable[..., T],
+    parts: list[Any] | None = None,
+    quiet: bool = False,
+    **given: Any,
+) -> T:
+    """Return what a verb answers to what was said, and to what else it is given; `parts` gets the parts of its work."""
+    heard = {} if parts is None else {"on_part": parts.append}
+    with progress(quiet, plain=caller().loud) as report, call_with(**heard):
+        return function(**keywords(args, function) | given, on_progress=report)
 
 
 @contextlib.contextmanager

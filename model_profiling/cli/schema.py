@@ -1,19 +1,17 @@
-"""`sme2-kit schema NAME`: the JSON Schema of a file that the kit reads or writes, from its type."""
+"""Print the JSON Schema of a config, for an editor, or of a result, for a program."""
 
 import argparse
 
+from model_profiling.api.definition import takes
 from model_profiling.base.errors import InputError
 from model_profiling.base.printing import say, tell
 
-HELP = "print the JSON Schema of a config, for an editor, or of a result, for a program"
+TAKES = takes(more="name=SchemaName?")
+EXAMPLE = "sme2-kit schema config"
+EPILOG = "An editor finds it by the key $schema: `sme2-kit schema config > config.schema.json`."
 
 
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = "An editor finds it by the key $schema: `sme2-kit schema config > config.schema.json`."
-    parser.add_argument("name", nargs="?", metavar="NAME", help="config, sweep-file or a `kind`; without: list them")
-
-
-def run(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> None:
     from model_profiling.schemas.contracts import schema_named, schema_names, text_of
 
     names = schema_names()
@@ -23,4 +21,3 @@ def run(args: argparse.Namespace) -> int:
         say(text_of(schema_named(args.name)))
     else:
         raise InputError(f"there is no schema {args.name!r}", "`sme2-kit schema` lists them.")
-    return 0

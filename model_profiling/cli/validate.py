@@ -1,42 +1,35 @@
-"""`sme2-kit validate`: is a run directory complete, consistent, and are its reports those of the run as it is?"""
+"""Check that a run directory is complete and consistent, and that nothing in it is stale."""
 
 import argparse
 
+from model_profiling.api.definition import takes
+from model_profiling.base.errors import InputError
 from model_profiling.base.printing import tell
 from model_profiling.base.units import counted
-from model_profiling.cli import shared_flags
 from model_profiling.cli.answer import answer
+from model_profiling.store.run_directory import RunDirectory
+from model_profiling.store.runs import resolve
+from model_profiling.store.transaction import interrupted
 
-HELP = "check that a run directory is complete and consistent, and that nothing in it is stale"
-
-
-def prepare_parser(parser: argparse.ArgumentParser) -> None:
-    text = "the run directory, or DIR@LABEL; then reports or pictures elsewhere that should be of this run"
-    shared_flags.add_runs(parser, text, "--results", "--run-dir")
-    parser.add_argument("--json", action="store_true", help="print the findings as JSON")
+TAKES = takes(more="paths=ValidatedRun? json")
+EXAMPLE = "sme2-kit validate out_toy_cnn/runs/linux"
 
 
 def run(args: argparse.Namespace) -> int:
-    from model_profiling.analysis.run.staleness import Staleness, check_staleness, copy_problem
-    from model_profiling.analysis.run.validation import problems
-    from model_profiling.base.errors import InputError
-    from model_profiling.store.run_directory import RunDirectory
-    from model_profiling.store.runs import resolve
-    from model_profiling.store.transaction import interrupted
+    from model_profiling.analysis.run.validation import check_staleness, copy_problem, problems
 
-    if not shared_flags.given_paths(args):
+    if not args.paths:
         raise InputError("no run directory", "For example: sme2-kit validate out_toy_cnn/runs/linux")
-    given, *copies = shared_flags.given_paths(args)
+    given, *copies = args.paths
     directory = RunDirectory(resolve(given))
-    found, derived = problems(directory), Staleness()
+    found, notes = problems(directory), list[str]()
     if directory.manifest_path.is_file():
         derived = check_staleness(directory)
-        found += derived.stale
-        found += [problem for problem in (copy_problem(directory, path) for path in copies) if problem]
-    awaited = f"the run was not analysed since it was measured: `sme2-kit analyze {given}`"
-    notes = [*([awaited] if derived.awaited else []), *filter(None, [interrupted(directory.path)])]
+        found += [*derived.stale, *filter(None, (copy_problem(directory, path) for path in copies))]
+        if derived.awaited:
+            notes.append(f"the run was not analysed since it was measured: `sme2-kit analyze {given}`")
+    notes += filter(None, [interrupted(directory.path)])
     lines = [*(f"problem: {problem}" for problem in found), *(f"note: {note}" for note in notes)]
-    lines.append(f"{given}: {counted(len(found), 'problem') if found else 'valid'}")
-    told = {"valid": not found, "problems": found, "notes": notes}
-    answer(args, told, lambda: tell("\n".join(lines) + "\n"))
+    lines.append(f"{given}: {counted(len(found), 'problem') if found else 'valid'}\n")
+    answer(args, {"valid": not found, "problems": found, "notes": notes}, lambda: tell("\n".join(lines)))
     return 1 if found else 0

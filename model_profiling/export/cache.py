@@ -1,16 +1,15 @@
 """Has exactly this been exported already? Answered from files alone, before torch is imported.
 
-Beside each .pte lies a stamp: what was asked for, the versions of all that took part, and a hash of every source file
-the model was built from and of every module of the kit that an export imports. If none of it changed and the artifacts
-are undamaged, the export would give the same again.
+Beside each .pte lies a stamp: what was asked for, the versions of all that took part, the kit's own code among them,
+and a hash of every source file the model was built from. If none of it changed and the artifacts are undamaged, the
+export would give the same again.
 What a model reads while it is built (data files, environment variables) is not seen: `--force` is for that.
 """
 
-import hashlib
+import functools
 import importlib.metadata
 import os
 import platform
-import re
 import sys
 import sysconfig
 from pathlib import Path
@@ -21,26 +20,24 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.cache import make_way
 from model_profiling.base.errors import InputError
-from model_profiling.base.file_memo import FileMemo
 from model_profiling.base.on_progress import say_note
-from model_profiling.export.check.verification import execute_program
+from model_profiling.export.check.verification import execute_program, uncompared
 from model_profiling.export.options import DECIDING
 from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.models import registered_models
 from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.store.derived import code_hash
+from model_profiling.store.made_by import hashed
 from model_profiling.upstream.faster_lowering import switched_off
 from model_profiling.upstream.reliance import FAILS_VARIABLE
 
 _PACKAGES = ("torch", "executorch", "torchao", "numpy", "torchvision", "timm", "transformers")
 _KIT = Path(__file__).resolve().parents[1]
-_KIT_PACKAGE = __name__.split(".")[0]
+# What an export may import: CONTRIBUTING's tree from its beginning to here. Models enter by what is loaded of them.
+_FOLDERS = ("base", "upstream", "formats", "runner", "store", "models", "platforms", "pipeline", "analysis", "export")
+_MAKE_EXPORTS = tuple(f"{name}/*.py" if name == "models" else f"{name}/**/*.py" for name in _FOLDERS)
 _KIT_PREFIX = "kit:"
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+([\w.]+)[ \t]+import[ \t]+(?:\(([^)]*)\)|([^\n]*))|import[ \t]+([^\n]*))", re.MULTILINE
-)
-_COMMENT = re.compile(r"#[^\n]*")
-_NAMES = re.compile(r"(?:^|,)\s*([\w.]+)")
 
 
 class Stamp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -72,6 +69,8 @@ def cached(request: ExportRequest) -> ExportResult | None:
         record is None
         or stamp.export != _identity(record)
         or stamp.request != describe(request)
+        or (record.remedy and not request.mend)
+        or (record.wrong and not request.allow_wrong)
         or stamp.versions != versions()
         or (request.save_graph and stamp.graph != (_graph(paths) or "none"))
     ):
@@ -99,7 +98,9 @@ def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | No
         return ExportResult(paths, record)
     if verified:
         say_note(f"ExecuTorch's libraries changed since {paths.pte.name} was verified: executed once more")
-    outcome = execute_program(paths, record)
+    outcome = execute_program(paths, record, lambda: dict.fromkeys(known.not_compared if known else (), "it changes"))
+    if known is not None and verified and not known.verdict:
+        outcome = uncompared(outcome, known.reason)
     if outcome.failure is not None or outcome.verification.verdict == "differs":
         return None  # an export says why
     if outcome.verification == known:
@@ -117,7 +118,7 @@ def _verified(request: ExportRequest, record: ExportRecord) -> ExportResult | No
 
 def write_stamp(request: ExportRequest, record: ExportRecord) -> None:
     """Say what the export that was just published came from; the model's modules are still loaded."""
-    named = {_source_name(path): files.sha256(path) for path in {*_loaded_sources(), *_exporting_code()}}
+    named = {_source_name(path): files.sha256(path) for path in _loaded_sources()}
     graph = _graph(request.paths) if request.save_graph else ""
     stamp = Stamp(_identity(record), describe(request), versions(), dict(sorted(named.items())), graph)
     make_way(stamp_path(request.paths))
@@ -132,11 +133,11 @@ def _graph(paths: ExportPaths) -> str:
         nodes = files.read_json(paths.graph, dict[str, Any], "graph")[paths.stem]
     except (InputError, KeyError):
         return ""
-    return hashlib.sha256(msgspec.json.encode(nodes, order="deterministic")).hexdigest()
+    return hashed(msgspec.json.encode(nodes, order="deterministic"))
 
 
 def _identity(record: ExportRecord) -> str:
-    return hashlib.sha256(msgspec.json.encode(record)).hexdigest()
+    return hashed(msgspec.json.encode(record))
 
 
 def describe(request: ExportRequest) -> dict[str, str]:
@@ -149,7 +150,8 @@ def describe(request: ExportRequest) -> dict[str, str]:
         "settings": request.options.settings,
         "inputs": " ".join(map(str, request.options.inputs)),
         "checkpoint": files.sha256(checkpoint) if checkpoint and checkpoint.is_file() else checkpoint or "",
-        # The versions and the kit's own code decide the rest of how it is lowered, and what it goes without.
+        # The versions decide the rest of how it is lowered, and what it goes without.
+        "kit": _own_code(),
         "stock lowering": switched_off(),
         "switched off": os.environ.get(FAILS_VARIABLE, ""),
     }
@@ -181,58 +183,19 @@ def _source(name: str) -> Path:
     return _KIT / name.removeprefix(_KIT_PREFIX) if name.startswith(_KIT_PREFIX) else Path(name)
 
 
-def _exporting_code() -> set[Path]:
-    """Return every module of the kit that an export imports, directly or not, at its top or in a function."""
-    found: set[Path] = set()
-    seen: set[tuple[str, ...]] = set()
-    # Rewrites are imported by their names.
-    todo = {_KIT / "export" / "exporter.py", *(_KIT / "export" / "rewrites").glob("*.py")}
-    while todo:
-        path = todo.pop()
-        found.add(path)
-        for name in _imports(path):
-            parts = tuple(name.split("."))[1:]
-            # The module itself, and the packages that Python runs on the way to it.
-            steps = {parts[:count] for count in range(len(parts) + 1)} - seen
-            seen |= steps
-            places = [_KIT.joinpath(*step) for step in steps]
-            modules = (place.with_suffix(".py") for place in places if place != _KIT)
-            packages = (place / "__init__.py" for place in places)
-            todo |= {file for file in (*modules, *packages) if file.is_file()} - found
-    return found
-
-
-def _imports_of(path: Path) -> set[str]:
-    """Return the full names of the kit that a module imports; `from a import b` may mean a module b or a name in a.
-
-    Found as text, because to parse a hundred files takes longer than to lower a small network.
-    """
-    names: set[str] = set()
-    for module, parenthesized, line, modules in _IMPORT.findall(path.read_text(encoding="utf-8", errors="replace")):
-        imported = _NAMES.findall(_COMMENT.sub("", parenthesized or line or modules))
-        names |= {module, *(f"{module}.{name}" for name in imported)} if module else set(imported)
-    return {name for name in names if name.split(".")[0] == _KIT_PACKAGE}
-
-
-# One process may export many times, as `tune` does.
-_imports = FileMemo(_imports_of, most=1000)
+@functools.cache
+def _own_code() -> str:
+    return code_hash(_KIT, _MAKE_EXPORTS)
 
 
 def _loaded_sources() -> set[Path]:
     """Return the files of loaded modules that no version speaks for: the user's own, and the kit's model folders."""
-    outside = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib")}
+    places = (Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "purelib", "platlib"))
+    outside = tuple(f"{place}{os.sep}" for place in places)
+    names = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
     # Thousands of modules are loaded: most are told by how their path begins, and only the others are looked at.
-    begins = tuple(f"{place}{os.sep}" for place in outside)
-    found = set()
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not isinstance(file, str) or not file.endswith(".py") or file.startswith(begins):
-            continue
-        path = Path(file).resolve()
-        if path.is_relative_to(_KIT):
-            wanted = path.is_relative_to(_KIT / "models")
-        else:
-            wanted = not any(path.is_relative_to(place) for place in outside)
-        if wanted:
-            found.add(path)
-    return {path for path in found if path.is_file()}
+    loaded = (name for name in names if isinstance(name, str) and name.endswith(".py") and not name.startswith(outside))
+    found = {Path(name).resolve() for name in loaded}
+    models = _KIT / "models"
+    own = {path for path in found if path.is_relative_to(_KIT) and not path.is_relative_to(models)}
+    return {path for path in found - own if not str(path).startswith(outside) and path.is_file()}

@@ -1,25 +1,27 @@
 """One export from name to files: load, run eagerly, quantize, capture, lower, serialize, write."""
 
 import datetime
-import importlib.metadata
+import functools
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
+import numpy as np
 
+from model_profiling.analysis.accuracy.agreement import agreement_of
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import say_note
 from model_profiling.base.rewrites import AUTO, LAYOUT
-from model_profiling.export.beside import beside, what_is_left_out
+from model_profiling.export.beside import beside, missing_parts, what_is_left_out
 from model_profiling.export.cache import write_stamp
-from model_profiling.export.check.diagnosis import does_not_run, missing_remarks
-from model_profiling.export.check.in_process import not_comparable
+from model_profiling.export.check.diagnosis import Diagnosis, does_not_run, missing_remarks
 from model_profiling.export.check.verification import (
     NOT_ASKED,
     VerificationOutcome,
@@ -27,40 +29,36 @@ from model_profiling.export.check.verification import (
     uncompared,
     unverified,
 )
-from model_profiling.export.command import typable
 from model_profiling.export.host import host_untouched
-from model_profiling.export.lower.auto_rewrites import lower_settled
+from model_profiling.export.lower.auto_rewrites import lower_settled, needless_lines
 from model_profiling.export.lower.delegation import LoweredNode, shorten_source
 from model_profiling.export.lower.lowering import LoweredProgram
-from model_profiling.export.lower.needless_transposes import needless_lines
-from model_profiling.export.missing_parts import missing_parts
 from model_profiling.export.prepare import samples
-from model_profiling.export.prepare.dtype_cost import remark
-from model_profiling.export.prepare.preparation import Prepared, prepare
+from model_profiling.export.prepare.preparation import Prepared, load_asked, prepare
+from model_profiling.export.prepare.samples import remark
 from model_profiling.export.prepare.sequences import Sequence, find_sequence
-from model_profiling.export.program_files import write_program, write_samples
-from model_profiling.export.publish import publish, refuse_unwritable, staging, writable
+from model_profiling.export.publish import STAGING, publish, writable, write_program, write_samples
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest as ExportRequest
 from model_profiling.export.request import ExportResult as ExportResult
+from model_profiling.export.request import typable
 from model_profiling.export.stages import Announce, Stages
-from model_profiling.formats.pte import program as pte
+from model_profiling.formats import pte
 from model_profiling.formats.pte.dataflow import data_flow
-from model_profiling.models.loading import LoadedModel, load_model
+from model_profiling.models.loading import LoadedModel
 from model_profiling.store.artifacts import Delegation, ExportMeta, ExportPaths, ExportRecord, RewriteChoice
 
 T = TypeVar("T")
+_PACKAGES = ("torch", "executorch", "torchao", "numpy")
 # Beside the artifacts: its record is of no .pte, and who reads those is not to find it.
 _WITHOUT = "without_executorch"
+# How much smaller than the change that another input makes an error is to be.
+_ROOM_DB = 6.0
 
 
 def export(request: ExportRequest, announce: Announce = lambda stage: None) -> ExportResult:
     """Export one model by its name or from its file."""
-
-    def load() -> LoadedModel:
-        return load_model(request.target or request.model, request.seed, request.options)
-
-    return export_loaded(request, load, announce, cacheable=True)
+    return export_loaded(request, functools.partial(load_asked, request), announce, cacheable=True)
 
 
 def export_loaded(
@@ -71,12 +69,18 @@ def export_loaded(
     `cacheable` says that the request alone decides what is loaded.
     """
     request.check()
-    refuse_unwritable(request.outdir)
+    files.refuse_unwritable(request.paths.meta)
     try:
         return _export(request, load, announce, cacheable, [])
     except _WrongWithRewritesError as wrong:
         say_note(f"exported again without the rewrites that --rewrite {AUTO} chose: {wrong}")
         return _export(request, load, announce, cacheable, wrong.left_out)
+    except Diagnosis as found:
+        say_note(found.remedy(request))
+        instead = replace(found.way_out or request, mend=False)
+        return _export(
+            instead, load, announce, cacheable and instead.paths.pte == request.paths.pte, [], request, found
+        )
 
 
 class _WrongWithRewritesError(Exception):
@@ -88,14 +92,17 @@ class _WrongWithRewritesError(Exception):
 
 
 def _export(
-    asked: ExportRequest,
+    request: ExportRequest,
     load: Callable[[], LoadedModel],
     announce: Announce,
     cacheable: bool,
     left_out: list[RewriteChoice],
+    asked: ExportRequest | None = None,
+    mended: Diagnosis | None = None,
 ) -> ExportResult:
-    """Export once; `left_out` is what became of `--rewrite auto` if that is known to go wrong."""
-    request, paths = asked, asked.paths
+    """Export once; `left_out` is what became of `--rewrite auto` if that is known to go wrong, and `mended` what is
+    wrong with what was `asked` for, if this is something else."""
+    asked, paths = asked or request, request.paths
     log = request.outdir / f"{paths.stem}_export.log"
     _earlier_exports(paths)  # one that cannot be read is better found now than at the end
     left = what_is_left_out()
@@ -110,7 +117,7 @@ def _export(
                 sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
         request, lowered, program, prepared = lower_settled(prepared, request, stages, left_out)
-        with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
+        with files.locked(request.outdir, "export"), files.scratch_directory(STAGING, request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
             with stages.stage("serialize", writes=True):
                 write_program(program, staged_paths)
@@ -118,11 +125,14 @@ def _export(
             if sequence is not None:
                 sequence.write(staged_paths)
             record, nodes = _record(request, prepared, lowered, staged_paths, stages.seconds, sequence), lowered.nodes
+            second = _second(prepared, staged_paths)
             # The runner holds the weights, too: what is on disk now need not stay in memory beside it.
             del loaded, prepared, lowered, program
             stages.captured = None
-            record = _verified(request, load, record, nodes, staged_paths, stages)
+            record = _verified(request, load, record, nodes, (staged_paths, second), stages)
             record.warnings.extend(f"{what} ({why})" for what, why in left.items())
+            if mended is not None:
+                record = msgspec.structs.replace(record, remedy=mended.remedy(asked))
             _write_tables(request, record, nodes, paths, staged_paths)
             # export_meta.json comes last: until it is there, the older record is the valid one.
             graph = [paths.graph.name] if request.save_graph else []
@@ -132,6 +142,46 @@ def _export(
                 write_stamp(asked, record)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
+
+
+@dataclass(frozen=True)
+class _Second:
+    """Other samples beside the program (None: there are none), and how far apart the outputs of both are in decibel."""
+
+    paths: ExportPaths | None = None
+    apart_db: float | None = None
+    why_none: str = ""
+
+
+def _second(prepared: Prepared, paths: ExportPaths) -> _Second:
+    """Lay the program beside other samples, if there are some that test it."""
+    inputs, outputs = prepared.second
+    if not inputs or not outputs:
+        return _Second()
+    first, changed = samples.arrays_of(prepared.outputs), samples.arrays_of(outputs)
+    pairs = zip(first, changed, strict=False)
+    if all(a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=0, equal_nan=True) for a, b in pairs):
+        return _Second(why_none="the outputs do not depend on the input")
+    if prepared.quantized:  # what that costs depends on the input, and is known of the first
+        return _Second()
+    other = ExportPaths(paths.directory / "second" / paths.pte.name)
+    other.directory.mkdir()
+    other.pte.symlink_to(paths.pte)
+    write_samples(replace(prepared, inputs=inputs, outputs=outputs), other)
+    between = agreement_of("second", changed, "first", first, "")
+    return _Second(other, between.sqnr_db if between is not None else None)
+
+
+def _tested(outcome: VerificationOutcome, second: _Second) -> VerificationOutcome:
+    """Return an outcome that agrees as untested where a program that ignores its input would agree as well."""
+    error, apart = outcome.verification.sqnr_db, second.apart_db
+    if outcome.failure is not None or not outcome.verification.verdict:
+        return outcome
+    if second.why_none:
+        return uncompared(outcome, second.why_none)
+    if outcome.verification.verdict == "differs" or error is None or apart is None or error > apart + _ROOM_DB:
+        return outcome
+    return uncompared(outcome, f"the outputs change with the input by less ({apart:.0f} dB) than the program's error")
 
 
 def _record(
@@ -157,10 +207,9 @@ def keep_samples(request: ExportRequest, load: Callable[[], LoadedModel] | None 
     request = replace(request, outdir=request.outdir / _WITHOUT)
     paths = request.paths
     with kept_off_terminal(request.loud), writable(request.outdir), host_untouched(request.seed):
-        loaded = load() if load else load_model(request.target or request.model, request.seed, request.options)
-        prepared = prepare(loaded, request)
+        prepared = prepare(load() if load else load_asked(request), request)
         request.outdir.mkdir(parents=True, exist_ok=True)
-        with files.locked(request.outdir, "export"), staging(request.outdir) as staged:
+        with files.locked(request.outdir, "export"), files.scratch_directory(STAGING, request.outdir) as staged:
             at = ExportPaths(staged / paths.pte.name)
             write_samples(prepared, at)
             record = described(request, prepared, at, Delegation(0, 0, 0, []))
@@ -178,16 +227,16 @@ def described(
 ) -> ExportRecord:
     """Return the record of what was asked for and of the files that are there, before anything is known of lowering."""
     written = sorted(path for path in staged.directory.rglob("*") if path.is_file())
-    random = prepared.model.weights == "random"
+    random, asked = prepared.model.weights == "random", request.record(prepared.model.origin)
     takes, gives = (program.methods[0].inputs, program.methods[0].outputs) if program is not None else ((), ())
     return ExportRecord(
         model=request.model,
         source=prepared.model.source,
         weights=f"random (seed {request.seed})" if random else prepared.model.weights,
         inputs=samples.describe(prepared.inputs, staged.inputs.name, "input", takes),
-        outputs=samples.describe(prepared.outputs, staged.expected.name, "output", gives),
+        outputs=samples.describe(prepared.outputs, staged.expected.name, "output", gives, prepared.names),
         delegation=delegation,
-        versions=_versions(),
+        versions={"python": platform.python_version(), **{name: version(name) for name in _PACKAGES}},
         files={str(path.relative_to(staged.directory)): files.sha256(path) for path in written},
         stage_seconds={},
         created=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -199,9 +248,7 @@ def described(
         ],
         dtype_cost=prepared.cost,
         auto=prepared.auto,
-        request=msgspec.structs.replace(
-            request.record(prepared.model.origin), command=typable(request, prepared.model.origin)
-        ),
+        request=msgspec.structs.replace(asked, command=typable(request, asked.origin)),
         calibration=prepared.calibration,
         **request.recorded("export"),
     )
@@ -212,36 +259,42 @@ def _verified(
     load: Callable[[], LoadedModel],
     record: ExportRecord,
     nodes: list[LoweredNode],
-    staged: ExportPaths,
+    samples_at: tuple[ExportPaths, _Second],
     stages: Stages,
 ) -> ExportRecord:
-    """Execute the program before it is published; one that does not run is an error."""
+    """Execute the program on both samples before it is published; one that does not run is an error."""
+    staged, second = samples_at
     if not request.verify:
         outcome = replace(unverified(NOT_ASKED), remarks=tuple(missing_remarks(staged, nodes)))
     else:
+        found = None
         with stages.stage("execute the program once"):
             outcome = unverified("what executes it failed")
             with beside("the program was not executed"):
-                outcome = execute_program(staged, record)
-            if outcome.verification.verdict == "differs" and (why := not_comparable(load())):
-                outcome = uncompared(outcome, why)
+                unsure = functools.cache(lambda: samples.not_comparable(load()))
+                outcome = execute_program(staged, record, unsure)
+                if outcome.verification.verdict == "agrees" and second.paths is not None:
+                    again = execute_program(second.paths, msgspec.structs.replace(record, files={}), unsure)
+                    outcome = again if again.failure is not None else outcome
+            outcome = _tested(outcome, second)
             chosen = any(choice.applied for choice in record.auto)
-            if outcome.failure is not None and not chosen:
-                raise does_not_run(request, load, outcome.failure, staged, record, nodes, stages)
-        if chosen and (why := _wrong(outcome)):
-            raise _WrongWithRewritesError(why, record.auto)
+            allowed = request.allow_wrong and outcome.failure is not None and outcome.failure.wrong
+            if outcome.failure is not None and not chosen and not allowed:
+                found = does_not_run(request, load, outcome.failure, staged, record, nodes, stages)
+                if found.way_out is None or not request.mend:
+                    raise found.error
+        if found is not None:
+            raise found  # it is to go on with another export of the model
+        if chosen and outcome.failure is not None:
+            raise _WrongWithRewritesError("the program does not run with them", record.auto)
+        if chosen and outcome.verification.verdict == "differs":
+            raise _WrongWithRewritesError("the outputs differ from eager's with them", record.auto)
     return msgspec.structs.replace(
         record,
         verification=outcome.verification,
         warnings=[*record.warnings, *outcome.remarks],
         stage_seconds=dict(stages.seconds),
     )
-
-
-def _wrong(outcome: VerificationOutcome) -> str:
-    if outcome.failure is not None:
-        return "the program does not run with them"
-    return "the outputs differ from eager's with them" if outcome.verification.verdict == "differs" else ""
 
 
 def _with_lowering(
@@ -256,11 +309,6 @@ def _with_lowering(
     with beside("which layout changes lowering could save is not known"):
         places += map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
     return {**found, LAYOUT: [*dict.fromkeys([*found.get(LAYOUT, []), *places])]}
-
-
-def _versions() -> dict[str, str]:
-    packages = ("torch", "executorch", "torchao", "numpy")
-    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in packages}}
 
 
 def _earlier_exports(paths: ExportPaths) -> ExportMeta:

@@ -17,7 +17,7 @@ from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.export.stages import Announce
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import snake_case
-from model_profiling.models.own_copy import own_copy, own_inputs
+from model_profiling.models.state import own_copy, own_inputs
 from model_profiling.upstream.captured_graphs import leaves
 
 _INPUTS = "Give a tensor, a tuple of positional inputs, or a dict of keyword inputs, as the module is called with."
@@ -63,9 +63,8 @@ def loader(name: str, module: torch.nn.Module, example_inputs: Any, dynamic_shap
     def load() -> LoadedModel:
         inputs, keyword_inputs = own_inputs((positional, keywords))
         ours = own_copy(module).eval()
-        return LoadedModel(
-            name, "memory", "as they were in memory", ours, inputs, keyword_inputs, dynamic_shapes, "memory"
-        )
+        weights = f"as they were in memory{', put into eval mode' if module.training else ''}"
+        return LoadedModel(name, "memory", weights, ours, inputs, keyword_inputs, dynamic_shapes, "memory")
 
     return load
 

@@ -13,14 +13,15 @@ from model_profiling.base.directories import working_directory
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.export.cache import versions
-from model_profiling.export.command import recorded, recorded_in
 from model_profiling.export.host import host_untouched
-from model_profiling.export.prepare.preparation import prepare
-from model_profiling.export.publish import publish, staging, writable
+from model_profiling.export.prepare.preparation import load_asked, prepare
+from model_profiling.export.publish import STAGING, publish, writable
 from model_profiling.export.quiet import kept_off_terminal
-from model_profiling.models.loading import LoadedModel, load_model
+from model_profiling.export.request import recorded, recorded_in
+from model_profiling.export.stages import root_cause
+from model_profiling.models.loading import LoadedModel
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
-from model_profiling.store.machine import hashed
+from model_profiling.store.made_by import hashed
 
 _PACKAGES = ("onnx", "onnxscript")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -66,10 +67,9 @@ def _make(paths: ExportPaths, record: ExportRecord, load: Callable[[], LoadedMod
         raise InputError(f"nothing says which model {paths.pte.name} was exported from", "Give the model itself.")
     assert asked is not None
     request = recorded(record, asked) if load is not None else recorded_in(record, asked, working_directory())
-    with staging(paths.directory) as staged:
+    with files.scratch_directory(STAGING, paths.directory) as staged:
         with kept_off_terminal(False), host_untouched(request.seed):
-            loaded = load() if load else load_model(request.target or request.model, request.seed, request.options)
-            model = prepare(loaded, request).model
+            model = prepare(load() if load else load_asked(request), request).model
             _export(model, staged / paths.onnx.name)
         made = sorted(path for path in staged.iterdir() if path.is_file())
         hashes = {path.name: files.sha256(path) for path in made}
@@ -105,7 +105,6 @@ def _export(model: LoadedModel, target: Path) -> None:
 
 def _first_cause(error: BaseException) -> str:
     """Return what the exporter's long message began with: the first exception of the chain, its first line."""
-    while error.__cause__ is not None:
-        error = error.__cause__
+    error = root_cause(error)
     lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
     return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -176,6 +176,12 @@ class ExportOptions:
             recorded="request",
         ),
     ] = "whole"
+    # As a failed export names them (see check/diagnosis.py).
+    leave_out: Annotated[
+        tuple[str, ...],
+        Option("keep an operator out of delegates: aten._softmax.default, or one node of it", metavar="OPERATOR"),
+    ] = ()
+    allow_wrong: Annotated[bool, Option("go on with a program whose outputs are wrong", decides=False)] = False
     save_graph: Annotated[bool, Option("also write graph.json, the lowered graph", ("export",), decides=False)] = False
     # See verification.py.
     verify: Annotated[
@@ -224,6 +230,8 @@ class ProfileKeywords(TuneKeywords, total=False):
     memory_format: str
     io_layout: str
     delegation: str
+    leave_out: Sequence[str]
+    allow_wrong: bool
 
 
 class ExportKeywords(ProfileKeywords, total=False):

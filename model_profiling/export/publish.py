@@ -1,26 +1,21 @@
-"""Put the files of an export in place: all of them, or none and the older ones stay."""
+"""The files of an export: written, and put in place: all of them, or none and the older ones stay."""
 
 import contextlib
-import errno
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from model_profiling.base import files
 from model_profiling.base.errors import SetupError
+from model_profiling.export.beside import beside
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.preparation import Prepared
+from model_profiling.store.artifacts import ExportPaths
 
+# How a hidden directory beside the destination begins; who has one holds the destination's lock.
 STAGING = ".export-"
-
-
-@contextlib.contextmanager
-def staging(directory: Path) -> Iterator[Path]:
-    """Give a hidden directory beside the destination, gone afterwards; the caller holds the destination's lock."""
-    # The caller holds the lock, so this is what a killed export left.
-    files.remove_abandoned(directory, f"{STAGING}*")
-    with files.scratch_directory(STAGING, directory) as path:
-        yield path
 
 
 def publish(staged: Path, directory: Path, names: list[str]) -> None:
@@ -52,16 +47,6 @@ def _remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def refuse_unwritable(directory: Path) -> None:
-    """Find out before the work whether its results can be written there; nothing is left behind."""
-    nearest = next((place for place in (directory, *directory.parents) if os.path.lexists(place)), Path())
-    with writable(directory):
-        if not nearest.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, f"{nearest} is not a directory")
-        with tempfile.TemporaryFile(dir=nearest):
-            pass
-
-
 @contextlib.contextmanager
 def writable(directory: Path) -> Iterator[None]:
     """Turn a full disk or a forbidden directory into an error that names it."""
@@ -72,3 +57,24 @@ def writable(directory: Path) -> Iterator[None]:
             f"the export could not be written to {directory}: {error.strerror or error}",
             "Check the directory's permissions and the free space, or choose another --out.",
         ) from error
+
+
+def write_program(program: Any, paths: ExportPaths) -> None:
+    """Write the .pte, and the ETRecord beside it."""
+    files.write_bytes(paths.pte, program.buffer)
+    with beside("there is no ETRecord, and so no operator has a line"):
+        try:
+            program.get_etrecord().save(str(paths.etrecord))
+        except BaseException:
+            paths.etrecord.unlink(missing_ok=True)
+            raise
+
+
+def write_samples(prepared: Prepared, paths: ExportPaths) -> None:
+    """Write the inputs of the model and what it answers to them."""
+    paths.inputs.mkdir()
+    paths.expected.mkdir()
+    for index, tensor in enumerate(prepared.inputs):
+        files.write_bytes(paths.inputs / f"input_{index}.npy", samples.npy_bytes(tensor))
+    for index, tensor in enumerate(prepared.outputs):
+        files.write_bytes(paths.expected / f"output_{index}.npy", samples.npy_bytes(tensor))

@@ -75,20 +75,9 @@ def kept_off_terminal(loud: bool) -> Iterator[io.StringIO]:
         return
     # torch gives its logger a handler of its own, bound to the stderr of the moment torch was imported.
     handlers = [*logging.getLogger().handlers, *logging.getLogger("torch").handlers]
-    aside = _Aside(said)
+    aside, thread = _Aside(said), threading.get_ident()
     for handler in handlers:
         handler.addFilter(aside)
-    try:
-        with _listened_to(said), warnings.catch_warnings():
-            yield said
-    finally:
-        for handler in handlers:
-            handler.removeFilter(aside)
-
-
-@contextlib.contextmanager
-def _listened_to(said: io.StringIO) -> Iterator[None]:
-    thread = threading.get_ident()
     with _lock:
         outer = _listening.get(thread)
         _listening[thread] = said
@@ -96,8 +85,11 @@ def _listened_to(said: io.StringIO) -> Iterator[None]:
             if not isinstance(getattr(sys, name), _Switch):
                 setattr(sys, name, _Switch(name))
     try:
-        yield
+        with warnings.catch_warnings():
+            yield said
     finally:
+        for handler in handlers:
+            handler.removeFilter(aside)
         with _lock:
             if outer is not None:
                 _listening[thread] = outer

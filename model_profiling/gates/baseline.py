@@ -49,10 +49,8 @@ def _same_experiments(old: Manifest, new: Manifest) -> None:
             raise InputError(f"the new run has no finished experiment '{name}', which the baseline has", _ANYWAY)
         if (record.threads, record.disable_features) != (other.threads, other.disable_features):
             raise InputError(f"'{name}' has other threads or features than in the baseline", _ANYWAY)
-        for what, was, now in (
-            ("workspace", record.workspace, other.workspace),
-            ("weight cache", record.weight_cache, other.weight_cache),
-        ):
+        workspace = ("workspace", record.workspace, other.workspace)
+        for what, was, now in (workspace, ("weight cache", record.weight_cache, other.weight_cache)):
             # Not every runner says it.
             if was and now and was != now:
                 raise InputError(f"XNNPACK's {what} of '{name}' was {was} in the baseline and is {now}", _ANYWAY)

@@ -76,7 +76,8 @@ def judge(pairs: Sequence[PairComparison], limits: Limits, strict: bool) -> list
 
 def _judged(pair: PairComparison, gate: Gate, limit: float) -> tuple[Outcome, str]:
     if gate == "latency":
-        return _speed(pair, gate, pair.latency, "slower", limit)
+        told = pair.told if pair.told.high is not None else pair.latency
+        return _speed(pair, gate, told, "slower", limit)
     if gate == "start-up":
         return _speed(pair, gate, _startup(pair), "slower to its first result", limit)
     return _memory(pair, limit)

@@ -1,14 +1,17 @@
 """Keeps an assistant's paths inside the workspace the server was started in, whatever they are made of."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from model_profiling.api.parameter import Kind
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.models.public_zoos import zoo_name
 from model_profiling.pipeline.config import named_paths
-from model_profiling.runner.sdk_choice import RELEASE
+from model_profiling.runner.sdk import RELEASE
+from model_profiling.runtimes.runtime_table import OF_FILES, RUNTIMES
+from model_profiling.skills.catalogue import find_skill
 from model_profiling.store.runs import resolve
 
 # What one text, one list and all arguments of a call may have: a command line has its limits, too.
@@ -58,16 +61,14 @@ class Workspace:
         real = (self.root / path).resolve()
         return str(real.relative_to(self.root)) if self.root in real.parents else str(path)
 
-    def place(self, text: str) -> str:
-        """Return `path:line` of a model's source with the path as `relative` names it."""
-        path, colon, line = text.rpartition(":")
-        return f"{self.relative(path)}{colon}{line}" if path else text
-
     def model(self, text: str) -> str:
         """Return a model to export: a registered name as it is, or `file.py:Class` with the file inside.
 
         Relative to the workspace, where commands are run: so it is written into records and reports.
         """
+        if (of_zoo := zoo_name(text)) is not None:
+            self.inside(of_zoo[1])  # a folder with a configuration, perhaps
+            return text
         file, colon, name = text.rpartition(":")
         if not colon:
             if "/" in text or text.endswith(".py"):
@@ -75,9 +76,32 @@ class Workspace:
             return text
         return f"{self.relative(self.inside(file))}:{name}"
 
-    def executorch(self, asked: Sequence[str] | None) -> list[str]:
-        """Return releases of ExecuTorch as they are, and prefixes of builds only if they are inside."""
-        return [text if RELEASE.fullmatch(text) else str(self.inside(text)) for text in asked or ()]
+    def word(self, kind: Kind, text: str) -> str:
+        """Return text as a command is to read it, by what it may become; what leads out is refused."""
+        if kind == "model" and not text.endswith((".pte", *OF_FILES)):
+            return self.model(text)
+        if kind == "code":
+            file, colon, name = text.rpartition(":")
+            return f"{self.inside(file)}:{name}" if colon else str(self.inside(text))
+        if kind == "run":
+            given = self.run(text)
+            # A command may take a model in its place, and measure that.
+            if not given.is_dir() and given.suffix != ".etdump":
+                raise InputError(f"there is no run directory or .etdump at {text}", "`history` lists the runs.")
+            return str(given)
+        if kind == "side":
+            path, colon, experiment = text.partition(":")
+            real = self.run(path)
+            self.inside(f"{real}/{experiment}")
+            return f"{real}{colon}{experiment}"
+        if kind == "config":
+            return str(self.config(text)[0])
+        if kind == "part":
+            self.inside(text)
+        if kind == "skill":
+            return find_skill(text).name
+        is_name = (kind == "release" and RELEASE.fullmatch(text)) or (kind == "runtime" and text in RUNTIMES)
+        return str(self.inside(text)) if kind in ("path", "model", "release", "runtime") and not is_name else text
 
     def config(self, text: str) -> tuple[Path, Path | None]:
         """Return a config whose own paths are inside, too, and its output_root, if it has one."""

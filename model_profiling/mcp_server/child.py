@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import anyio
 import msgspec
@@ -89,8 +89,10 @@ async def run_kit(
         printed.seek(0)
         output = printed.read().decode(errors="replace")
     # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
-    if code not in accept or (code != 0 and not _is_result(output)):
-        raise _error(code, said)
+    found = _decoded(output)
+    printed_error = found.get("error") if isinstance(found, dict) else None
+    if code not in accept or (code != 0 and (found is None or printed_error)):
+        raise _error(code, printed_error, said)
     return CommandResult(code, output)
 
 
@@ -123,16 +125,18 @@ async def _follow(process: ChildProcess, into: list[str], steps: ProgressCounter
     return code
 
 
-def _is_result(output: str) -> bool:
+def _decoded(output: str) -> Any:
     try:
-        found = msgspec.json.decode(output)
+        return msgspec.json.decode(output)
     except msgspec.DecodeError:
-        return False
-    return not (isinstance(found, dict) and "error" in found)
+        return None
 
 
-def _error(code: int, said: list[str]) -> KitError:
-    """Return the error that the command ended with."""
-    error = RunError(*failure_of("\n".join(said), code))
+def _error(code: int, said_of_it: Any, lines: list[str]) -> KitError:
+    """Return the error that the command printed; one that ended without JSON has said it otherwise."""
+    if isinstance(said_of_it, dict):
+        error = RunError(said_of_it["message"], said_of_it["hint"])
+    else:
+        error = RunError(*failure_of("\n".join(lines), code))
     error.exit_code = code
     return error

@@ -36,7 +36,7 @@ class _Attention(nn.Module):  # type: ignore[misc]
         return functional.scaled_dot_product_attention(heads, heads.sigmoid(), heads.tanh())
 
 
-class _Layers(nn.Module):  # type: ignore[misc]
+class Layers(nn.Module):  # type: ignore[misc]
     """Independent layers, each with an input of its own."""
 
     def __init__(self, layers: Iterable[Layer]) -> None:
@@ -50,7 +50,7 @@ class _Layers(nn.Module):  # type: ignore[misc]
     def example_inputs(self) -> tuple[Tensor, ...]:
         return tuple(torch.randn(shape) for shape in self.shapes)
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, *inputs: Tensor) -> tuple[object, ...]:
         return tuple(layer(x) for layer, x in zip(self.layers, inputs, strict=True))
 
 
@@ -127,17 +127,17 @@ def _linear() -> Iterator[Layer]:
     yield nn.Sequential(nn.Linear(64, 32), nn.ReLU()), (4, 64)
 
 
-class Convolutions(_Layers):
+class Convolutions(Layers):
     def __init__(self) -> None:
         super().__init__(_convolutions())
 
 
-class Products(_Layers):
+class Products(Layers):
     def __init__(self) -> None:
         super().__init__(_products())
 
 
-class Everything(_Layers):
+class Everything(Layers):
     """For dtypes that quantize linear layers only, and refuse a model without one."""
 
     def __init__(self) -> None:

@@ -10,10 +10,13 @@ from pathlib import Path
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.models import failed_folders, registered_models
+from model_profiling.models.public_zoos import artifact_name, require, zoo_name
 from model_profiling.models.zoo import zoo_models
-from model_profiling.store.folder_contents import MODEL, wrong_folder
+from model_profiling.store.artifacts import MODEL, wrong_folder
 
 CONTRACT = "an nn.Module class, an EagerModelBase class, a function that returns a module, or a module"
+# With one of these, a file defines names that only running it tells.
+_ANY = {"*", "globals", "exec", "setattr"}
 # What files of weights are called.
 _WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 
@@ -44,40 +47,38 @@ def check_name(name: str) -> None:
         return
     if os.path.isdir(name):  # noqa: PTH112 (no name is too long for it)
         raise wrong_folder(Path(name), MODEL)
-    here = {target.attribute: f"{target.path}:{target.attribute}" for target in models_here()}
-    own = here.get(re.split(r"[.:/]", name)[-1]) or next(
-        (t for t in here.values() if t.startswith(f"{name}.py:")), None
-    )
-    lower = {each.lower(): each for each in known}
-    close = (
-        [own]
-        if own
-        else [lower[each] for each in difflib.get_close_matches(name.lower().replace("-", "_"), lower, n=3, cutoff=0.5)]
-    )
     if name.endswith(_WEIGHTS):
         raise InputError(
             f"{name} has the weights of a model, and not the model",
             f"Name the model, and give the file with it: path/to/file.py:ClassName --checkpoint {name}",
         )
-    raise InputError(
-        f"there is no model called {name!r}",
-        f"Did you mean {' or '.join(close)}?"
-        if close
-        else "`sme2-kit models` lists what there is; path/to/file.py:ClassName takes one from a file.",
-    )
+    here = {target.attribute: f"{target.path}:{target.attribute}" for target in models_here()}
+    meant = [t for attribute, t in here.items() if attribute == re.split(r"[.:/]", name)[-1]]
+    meant = meant or [t for t in here.values() if t.startswith(f"{name}.py:")][:1]
+    lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(name.lower().replace("-", "_"), lower, n=3, cutoff=0.5)
+    hint = "`sme2-kit models` lists what there is; path/to/file.py:ClassName takes one from a file."
+    if names := meant or [lower[each] for each in close]:
+        hint = f"Did you mean {' or '.join(names)}?"
+    raise InputError(f"there is no model called {name!r}", hint)
 
 
 def model_name(text: str) -> str:
     """Check what the user typed, a registered name or a file's class, and return the name its artifacts carry."""
-    target = file_target(text)
+    target, of_zoo = file_target(text), zoo_name(text)
     if target is not None:
         return target.name
+    if of_zoo is not None:
+        require(of_zoo[0])
+        return artifact_name(*of_zoo)
     check_name(text)
     return text
 
 
 def file_target(text: str) -> FileTarget | None:
     """Read `file.py:ClassName`, or `file.py` alone where it holds one model; None if `text` is no Python file."""
+    # In quotes, the shell leaves it as it is.
+    text = str(Path(text).expanduser()) if text.startswith("~") else text
     path, colon, attribute = text.rpartition(":")
     if not colon:
         path, attribute = text, ""
@@ -90,7 +91,7 @@ def file_target(text: str) -> FileTarget | None:
             hint = f"Say which: {path}:ClassName." if modules else f"Write {path}:NAME, where NAME is {CONTRACT}."
             raise InputError(f"{path} should name one model, and {found}", hint)
         attribute = modules[0]
-    if attribute not in names:
+    if attribute not in names and not _ANY & names:
         close = difflib.get_close_matches(attribute, sorted(names), n=2, cutoff=0.4)
         hint = f"Did you mean {' or '.join(close)}?" if close else f"Name {CONTRACT}."
         raise InputError(f"{path} does not define {attribute!r} at its top level", hint)
@@ -121,12 +122,14 @@ def _names_in(path: Path) -> tuple[set[str], list[str]]:
     for node in tree.body:
         if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
             names.add(node.name)
-            bases = {ast.unparse(base).split(".")[-1] for base in getattr(node, "bases", [])}
+            # An attribute's own name, or a plain one.
+            bases = {getattr(base, "attr", getattr(base, "id", "")) for base in getattr(node, "bases", [])}
             modules += [node.name] if "Module" in bases else []
             contracts += [node.name] if "EagerModelBase" in bases else []
-        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):  # with `*` among them, only an import tells all
             names |= {alias.asname or alias.name.split(".")[0] for alias in node.names}
         else:
             names |= {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+            names |= _ANY & {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     # Beside a class that keeps the contract, modules are what it is made of.
     return names, contracts or modules

@@ -62,20 +62,13 @@ def input_spec(given: "str | Sequence[int] | InputSpec") -> InputSpec:
         dtype, rest = "float32", given
     shape, colon, values = rest.partition(":")
     if dtype not in DTYPES:
-        raise InputError(
-            f"--input {given}: there is no dtype {dtype!r}", f"Use one of {', '.join(DTYPES)}. {INPUT_FORMS}"
-        )
-    spec = InputSpec(_shape(shape, given), dtype, *(_values(values, dtype, given) if colon else ()))
-    return _checked(spec, given)
-
-
-def _shape(text: str, given: str) -> tuple[int, ...]:
-    if text == "()":
-        return ()
+        hint = f"Use one of {', '.join(DTYPES)}. {INPUT_FORMS}"
+        raise InputError(f"--input {given}: there is no dtype {dtype!r}", hint)
     try:
-        return tuple(int(size) for size in text.replace("x", ",").split(","))
+        sizes = () if shape == "()" else tuple(int(size) for size in shape.replace("x", ",").split(","))
     except ValueError:
         raise InputError(f"--input {given} is not a shape", INPUT_FORMS) from None
+    return _checked(InputSpec(sizes, dtype, *(_values(values, dtype, given) if colon else ())), given)
 
 
 def _values(text: str, dtype: str, given: str) -> tuple[float, float]:
@@ -136,14 +129,9 @@ def setting(text: str) -> Any:
 def literal_text(value: Any) -> str | None:
     """Return what is typed for a setting of this value; None if there is no such text."""
     for text in ([value] if isinstance(value, str) else []) + [repr(value)]:
-        if text and text.isprintable() and _same(setting(text), value):
+        if text and text.isprintable() and type(setting(text)) is type(value) and repr(setting(text)) == repr(value):
             return text
     return None
-
-
-def _same(one: Any, other: Any) -> bool:
-    # 1, 1.0 and True are equal, and not the same setting.
-    return type(one) is type(other) and repr(one) == repr(other)
 
 
 def name_suffix(settings: Iterable[tuple[str, Any]]) -> str:

@@ -4,9 +4,13 @@ It goes through the ordinary exporter and runner, so that what is measured is wh
 backend, the same kernels, the same clock. As in a model, most operators read what the one before has just written.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import nn
 from torch.nn import functional
+
+from model_profiling.models.kernel_space import Layer, Layers
 
 # Rows, width and the width between two linear layers: an m x k by k x n product, then m x n by n x k.
 _PRODUCTS = (
@@ -24,16 +28,8 @@ _CONVOLUTIONS = (
 # Channels, side of the image, side of the window and stride; a second one has stride 1. XNNPACK has kernels of its own
 # for windows of up to 25, and computes larger ones as products of many groups.
 _DEPTHWISE = (
-    *(
-        (32, 112, 3, 1),
-        (96, 56, 3, 2),
-        (512, 14, 3, 1),
-        (16, 56, 3, 2),
-        (192, 28, 5, 1),
-        (16, 28, 5, 2),
-        (72, 28, 5, 2),
-    ),
-    *((64, 28, 1, 1), (64, 28, 2, 2), (16, 14, 7, 2), (96, 14, 7, 1), (64, 7, 9, 1)),
+    *((32, 112, 3, 1), (96, 56, 3, 2), (512, 14, 3, 1), (16, 56, 3, 2), (192, 28, 5, 1), (16, 28, 5, 2)),
+    *((72, 28, 5, 2), (64, 28, 1, 1), (64, 28, 2, 2), (16, 14, 7, 2), (96, 14, 7, 1), (64, 7, 9, 1)),
 )
 # The length of windows along a sequence.
 _DEPTHWISE_1D = (3, 5, 7, 15, 31)
@@ -47,49 +43,36 @@ _IMAGES = ((8, 16), (16, 16), (28, 32), (56, 64), (112, 64))
 _ROWS = ((256, 16), (12544, 16), (64, 64), (3136, 64), (49, 256), (1568, 256), (32, 768), (512, 768))
 
 
-class Probe(nn.Module):  # type: ignore[misc]  # torch is untyped here
+class Probe(Layers):
     """Independent branches; each input feeds one, and what each makes is returned."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.branches = nn.ModuleList()
-        self.shapes: list[tuple[int, ...]] = []
-        for m, k, n in _PRODUCTS:
-            self._add(nn.Sequential(nn.Linear(k, n), nn.Linear(n, k)), (1, m, k))
-        for heads, tokens, width in _ATTENTION:
-            self._add(_Attention(), (heads, tokens, width))
-        for cin, cout, side, window, stride in _CONVOLUTIONS:
-            first = nn.Conv2d(cin, cout, window, stride, window // 2)
-            self._add(nn.Sequential(first, nn.Conv2d(cout, cout, window, 1, window // 2)), (1, cin, side, side))
-        for channels, side, window, stride in _DEPTHWISE:
-            layers = (nn.Conv2d(channels, channels, window, s, window // 2, groups=channels) for s in (stride, 1))
-            self._add(nn.Sequential(*layers), (1, channels, side, side))
-        for window in _DEPTHWISE_1D:
-            layer = nn.Conv2d(128, 128, (1, window), padding=(0, window // 2), groups=128)
-            self._add(layer, (1, 128, 1, 200))
-        for width in _GROUPED:
-            self._add(nn.Conv2d(16 * width, 16 * width, 3, padding=1, groups=16), (1, 16 * width, 14, 14))
-        for channels, side, window, stride in _TRANSPOSED:
-            self._add(nn.ConvTranspose2d(channels, 32, window, stride), (1, channels, side, side))
-        for side, channels in _IMAGES:
-            self._add(_Moved(), (1, channels, side, side))
-            self._add(_PointByPoint(), (1, channels, side, side))
-            self._add(_Pooled(), (1, channels, side, side))
-            self._add(nn.GroupNorm(8, channels), (1, channels, side, side))
-            self._add(_Converted(), (1, channels, side, side))
-        for rows, width in _ROWS:
-            self._add(_RowByRow(width), (1, rows, width))
-            self._add(_Heads(), (1, rows, width // 4, 32))
+        super().__init__(_branches())
 
-    def _add(self, branch: nn.Module, shape: tuple[int, ...]) -> None:
-        self.branches.append(branch)
-        self.shapes.append(shape)
 
-    def example_inputs(self) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.randn(shape) for shape in self.shapes)
-
-    def forward(self, *inputs: torch.Tensor) -> tuple[object, ...]:
-        return tuple(branch(x) for branch, x in zip(self.branches, inputs, strict=True))
+def _branches() -> Iterator[Layer]:
+    for m, k, n in _PRODUCTS:
+        yield nn.Sequential(nn.Linear(k, n), nn.Linear(n, k)), (1, m, k)
+    for heads, tokens, width in _ATTENTION:
+        yield _Attention(), (heads, tokens, width)
+    for cin, cout, side, window, stride in _CONVOLUTIONS:
+        first = nn.Conv2d(cin, cout, window, stride, window // 2)
+        yield nn.Sequential(first, nn.Conv2d(cout, cout, window, 1, window // 2)), (1, cin, side, side)
+    for channels, side, window, stride in _DEPTHWISE:
+        layers = (nn.Conv2d(channels, channels, window, s, window // 2, groups=channels) for s in (stride, 1))
+        yield nn.Sequential(*layers), (1, channels, side, side)
+    for window in _DEPTHWISE_1D:
+        yield nn.Conv2d(128, 128, (1, window), padding=(0, window // 2), groups=128), (1, 128, 1, 200)
+    for width in _GROUPED:
+        yield nn.Conv2d(16 * width, 16 * width, 3, padding=1, groups=16), (1, 16 * width, 14, 14)
+    for channels, side, window, stride in _TRANSPOSED:
+        yield nn.ConvTranspose2d(channels, 32, window, stride), (1, channels, side, side)
+    for side, channels in _IMAGES:
+        for branch in (_Moved(), _PointByPoint(), _Pooled(), nn.GroupNorm(8, channels), _Converted()):
+            yield branch, (1, channels, side, side)
+    for rows, width in _ROWS:
+        yield _RowByRow(width), (1, rows, width)
+        yield _Heads(), (1, rows, width // 4, 32)
 
 
 class _Attention(nn.Module):  # type: ignore[misc]  # torch is untyped here

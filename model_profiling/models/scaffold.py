@@ -20,74 +20,7 @@ from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.lookup import FileTarget
 from model_profiling.models.zoo import zoo_models
 
-_INIT = """from model_profiling.models import register_model
-
-register_model(
-    "{name}",
-    "model_profiling.models.{name}.model:{cls}",
-    "one line about {name}",
-    dtypes=("fp32", "fp16", "int8"),
-)
-"""
-
-_MODEL = '''"""What {name} computes, in a sentence."""
-
-import torch
-from torch import nn
-
-from model_profiling.models.model_base import EagerModelBase
-
-
-class {cls}Network(nn.Module):{ignore}
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 16, 3, stride=2, padding=1)
-        self.head = nn.Linear(16, 10)
-
-    def forward(self, image: torch.Tensor) -> torch.Tensor:
-        features = torch.relu(self.conv(image))
-        return self.head(features.mean((2, 3), keepdim=True).flatten(1))
-
-
-class {cls}(EagerModelBase):
-    weights = "random"
-
-    def get_eager_model(self) -> torch.nn.Module:
-        return {cls}Network()
-
-    def get_example_inputs(self) -> tuple[torch.Tensor, ...]:
-        # Use the shapes and dtypes of real use: they decide what is measured.
-        return (torch.randn(1, 3, 64, 64),)
-'''
-
-_CARD = """# {name}
-
-| | |
-|---|---|
-| source | where the code comes from |
-| licence | of the code, and of the weights if there are any |
-| inputs | image, 1 x 3 x 64 x 64 |
-| weights | random |
-
-What it shows: why it is worth profiling.
-"""
-
-_TEST = '''"""{name} exports, and the program answers as the eager model does."""
-
-from pathlib import Path
-
-import pytest
-
-pytest.importorskip("executorch.exir")
-{target_line}
-
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-def test_{name}_exports_and_runs(dtype: str, tmp_path: Path) -> None:
-    from model_profiling.export.exporter import ExportRequest, export
-    from model_profiling.export.check.in_process import verify
-
-    verify(export(ExportRequest("{name}", tmp_path, dtype{target})))
-'''
+_TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True)
@@ -108,28 +41,32 @@ def scaffold(name: str) -> Scaffold:
     folder = Path(name)
     # As `export` will name its artifacts: a_b becomes class AB, which is ab again.
     artifacts = FileTarget(folder / "model.py", words["cls"]).name
-    test = _TEST.format(
-        **words, target_line='\nMODEL = str(Path(__file__).with_name("model.py"))\n', target=", target=MODEL"
+    test = _filled(
+        "test", **words, target_line='\nMODEL = str(Path(__file__).with_name("model.py"))\n', target=", target=MODEL"
     )
     config = folder / f"{name}.json"
     contents = {
-        folder / "README.md": _CARD.format(**words),
+        folder / "README.md": _filled("card", **words),
         folder / f"test_{name}.py": test,
         config: _config(artifacts),
-        folder / "model.py": _MODEL.format(**words, ignore=""),
+        folder / "model.py": _filled("model", **words, ignore=""),
     }
     return Scaffold(_write(contents), str(folder / "model.py"), config)
+
+
+def _filled(template: str, **words: str) -> str:
+    return (_TEMPLATES / f"{template}.txt").read_text(encoding="utf-8").format(**words)
 
 
 def _registered(name: str, words: dict[str, str]) -> Scaffold:
     folder, config = PACKAGE / "models" / name, PACKAGE / "configs" / f"{name}.json"
     contents = {
-        PACKAGE.parent / "tests" / f"test_model_{name}.py": _TEST.format(**words, target_line="", target=""),
-        folder / "model.py": _MODEL.format(**words, ignore="  # type: ignore[misc]"),
-        folder / "README.md": _CARD.format(**words),
+        PACKAGE.parent / "tests" / f"test_model_{name}.py": _filled("test", **words, target_line="", target=""),
+        folder / "model.py": _filled("model", **words, ignore="  # type: ignore[misc]"),
+        folder / "README.md": _filled("card", **words),
         config: _config(name, schema="config.schema.json"),
         # The registration comes last: until it is there, nothing half-written is found.
-        folder / "__init__.py": _INIT.format(**words),
+        folder / "__init__.py": _filled("init", **words),
     }
     return Scaffold(_write(contents), name, relative_to_here(config))
 

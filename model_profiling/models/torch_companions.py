@@ -58,7 +58,13 @@ def watch_imports() -> None:
 
 def refuse_unfit(name: str) -> None:
     """Refuse a package that was built for another release of torch than the one that is installed."""
-    built_for = _built_for(name)
+    try:
+        required = importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return
+    # Of the torch that it requires exactly; a package may not say.
+    found = (re.match(r"torch\s*\(?\s*==\s*(\d+)\.(\d+)", text) for text in required)
+    built_for = next(((each[1], each[2]) for each in found if each), None)
     own = re.match(r"(\d+)\.(\d+)", torch.__version__)
     if built_for is None or own is None or built_for == (own[1], own[2]):
         return
@@ -69,16 +75,6 @@ def refuse_unfit(name: str) -> None:
         "to import it would end the process",
         f"pip install {fits} 'torch=={torch.__version__.split('+')[0]}'",
     )
-
-
-def _built_for(name: str) -> tuple[str, str] | None:
-    """Return major and minor of the torch that a package requires exactly; None if it does not say."""
-    try:
-        required = importlib.metadata.requires(name) or []
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    found = next(filter(None, (re.match(r"torch\s*\(?\s*==\s*(\d+)\.(\d+)", text) for text in required)), None)
-    return (found[1], found[2]) if found else None
 
 
 def declare_torchvision_operators(package: Path) -> None:

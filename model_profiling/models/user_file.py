@@ -11,6 +11,7 @@ import importlib.util
 import inspect
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -33,7 +34,9 @@ class FileModel:
         self._target = target
         self._inputs = options.inputs
         self._settings = dict(options.settings)
-        self._file = _import(target)
+        self._file = import_file(target.path)
+        if not hasattr(self._file, target.attribute):
+            raise InputError(f"{target.path} does not define {target.attribute!r}", f"Name {CONTRACT}.")
         self._found = getattr(self._file, target.attribute)
         self._owner: Any = None
 
@@ -48,11 +51,10 @@ class FileModel:
             self._owner = found
         elif callable(found):
             self._owner = self._called(found)
-        if hasattr(self._owner, "get_eager_model"):
-            self.weights = getattr(self._owner, "weights", self.weights)
-            module = self._owner.get_eager_model()
-        else:
-            module = self._owner
+        module = self._owner
+        if hasattr(module, "get_eager_model"):
+            self.weights = getattr(module, "weights", self.weights)
+            module = module.get_eager_model()
         if not isinstance(module, torch.nn.Module):
             raise InputError(
                 f"{self._target.attribute} of {self._target.path} does not give a torch.nn.Module", f"Name {CONTRACT}."
@@ -73,9 +75,12 @@ class FileModel:
             signature.bind(**self._settings)
         except TypeError as error:
             how = f"with {', '.join(self._settings)} alone" if self._settings else "without arguments"
+            kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            needed = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind in kinds]
+            example = " ".join(f"--set {name}=VALUE" for name in needed) or "--set NAME=VALUE"
             raise InputError(
                 f"{named} cannot be called {how}: {error}",
-                f"Give its arguments with --set, for example {_example(signature)}, or write "
+                f"Give its arguments with --set, for example {example}, or write "
                 "`def make(): return TheClass(...)` next to it and name that function.",
             ) from None
         return found(**self._settings)
@@ -101,8 +106,7 @@ class FileModel:
     def _look_up(self, *names: str) -> Any:
         for place in (self._owner, self._file):
             for name in names:
-                value = getattr(place, name, None)
-                if value is not None:
+                if (value := getattr(place, name, None)) is not None:
                     return value() if callable(value) else value
         return None
 
@@ -129,24 +133,17 @@ def unknown_setting(named: str, key: str, known: Iterable[str]) -> InputError:
     )
 
 
-def _example(signature: inspect.Signature) -> str:
-    """Return `--set width=…` for each argument that has no default."""
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    needed = [p.name for p in signature.parameters.values() if p.default is p.empty and p.kind in kinds]
-    return " ".join(f"--set {name}=VALUE" for name in needed) or "--set NAME=VALUE"
-
-
-def _import(target: FileTarget) -> ModuleType:
+def import_file(path: Path) -> ModuleType:
     """Run the file as `python file.py` would find its neighbours, under a name that meets no other module's."""
-    name = f"sme2_kit_user_{target.path.stem}"
-    spec = importlib.util.spec_from_file_location(name, target.path.resolve())
+    name = f"sme2_kit_user_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
     assert spec is not None and spec.loader is not None  # the path ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     # Compiled files would lie beside the user's: nothing is written there, by this import or by those that follow.
     sys.dont_write_bytecode = True
     # It stays on the path: models import their parts when they are built, too.
-    folder = str(target.path.resolve().parent)
+    folder = str(path.resolve().parent)
     if folder not in sys.path:
         sys.path.insert(0, folder)
     spec.loader.exec_module(module)

@@ -25,7 +25,9 @@ def missing_packages(name: str) -> list[str]:
 @functools.cache
 def _imports_of(package: str) -> frozenset[str]:
     """Collect the top-level packages imported by a zoo package and by those it imports from the zoo in turn."""
-    root = _zoo_directory()
+    spec = importlib.util.find_spec(PACKAGE)
+    assert spec is not None and spec.origin is not None  # zoo_models() has already imported it
+    root = Path(spec.origin).parent
     waiting, seen, found = [root.joinpath(*package.split("."), "__init__.py")], set(), set()
     while waiting:
         path = waiting.pop()
@@ -65,13 +67,6 @@ def _certain_statements(tree: ast.AST) -> Iterator[ast.AST]:
         if not copes and not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.expr)):
             yield child
             yield from _certain_statements(child)
-
-
-@functools.cache
-def _zoo_directory() -> Path:
-    spec = importlib.util.find_spec(PACKAGE)
-    assert spec is not None and spec.origin is not None  # zoo_models() has already imported it
-    return Path(spec.origin).parent
 
 
 @functools.cache

@@ -14,10 +14,9 @@ from model_profiling.base import files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import not_utf8
+from model_profiling.pipeline.axes import expand_threads, expand_versions, first_counts, version_pairs
 from model_profiling.pipeline.config_types import MOST_COUNTS, NAME_PATTERN, PATH_FORMAT, Analysis, Config, Experiment
-from model_profiling.pipeline.executorch_versions import expand_versions, version_pairs
-from model_profiling.pipeline.thread_counts import expand_threads, first_counts
-from model_profiling.runner.sdk_choice import MOST_CHOICES
+from model_profiling.runner.sdk import MOST_CHOICES
 from model_profiling.store.artifacts import EARLIER, FAILED, PROGRAMS
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Mode, without_threads
@@ -131,13 +130,9 @@ def _with_full_names(experiment: Any, where: str) -> Any:
 
 def _with_runners(config: Config) -> Config:
     """Return the config with each relative runner path that is not here looked up in the user's ExecuTorch clone."""
-    experiments = [
-        msgspec.structs.replace(experiment, runner_path=_runner(experiment.runner_path))
-        if experiment.runner_path
-        else experiment
-        for experiment in config.experiments
-    ]
-    return msgspec.structs.replace(config, experiments=experiments)
+    replace = msgspec.structs.replace
+    found = [replace(e, runner_path=_runner(e.runner_path)) if e.runner_path else e for e in config.experiments]
+    return replace(config, experiments=found)
 
 
 def _runner(path: str) -> str:
@@ -167,7 +162,6 @@ def _hint(message: str) -> str:
 
 
 def closest_key(key: str, known: set[str]) -> str:
-    """Return what to do about a key that nobody knows."""
     close = difflib.get_close_matches(key, sorted(known), n=1)
     return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
 
@@ -179,83 +173,58 @@ def is_experiment_name(name: str) -> bool:
 
 def _checked(config: Config, where: str) -> Config:
     """Check everything a type cannot say: names are unique, modes and pairs exist, files are there."""
+
+    def wrong(message: str, hint: str) -> InputError:
+        return InputError(f"config {where}: {message}", hint)
+
     names = [experiment.name for experiment in config.experiments]
-    for name in names:
-        if names.count(name) > 1:
-            raise InputError(f"config {where}: two experiments are named '{name}'", "Give each its own name.")
     for experiment in config.experiments:
-        if not re.search(NAME_PATTERN, experiment.name):
-            raise InputError(
-                f"config {where}: '{experiment.name}' is too long for the name of an experiment", "Shorten the name."
-            )
-        if not is_experiment_name(experiment.name):
-            raise InputError(
-                f"config {where}: an experiment cannot be named '{experiment.name}', as files of a run are",
-                "Give it a name without that ending.",
-            )
+        name, runner = experiment.name, experiment.runner_path
+        if names.count(name) > 1:
+            raise wrong(f"two experiments are named '{name}'", "Give each its own name.")
+        if not re.search(NAME_PATTERN, name):
+            raise wrong(f"'{name}' is too long for the name of an experiment", "Shorten the name.")
+        if not is_experiment_name(name):
+            hint = "Give it a name without that ending."
+            raise wrong(f"an experiment cannot be named '{name}', as files of a run are", hint)
         if experiment.mode not in MODES:
-            close = ", ".join(sorted(MODES))
-            raise InputError(
-                f"config {where}: experiment '{experiment.name}' has mode '{experiment.mode}'", f"Use one of {close}."
-            )
-        if experiment.runner_path is not None and experiment.executorch is not None:
-            raise InputError(
-                f"config {where}: experiment '{experiment.name}' has a `runner_path` and `executorch`",
-                "Leave one of them out: `executorch` is for the kit's own runner.",
-            )
+            raise wrong(f"experiment '{name}' has mode '{experiment.mode}'", f"Use one of {', '.join(sorted(MODES))}.")
+        if runner is not None and experiment.executorch is not None:
+            hint = "Leave one of them out: `executorch` is for the kit's own runner."
+            raise wrong(f"experiment '{name}' has a `runner_path` and `executorch`", hint)
         if experiment.executorch == "":
-            raise InputError(
-                f"config {where}: `executorch` of '{experiment.name}' is empty", "Give 1.5.1, or a prefix."
-            )
-        if experiment.runner_path is not None and not files.is_file(Path(experiment.runner_path)):
+            raise wrong(f"`executorch` of '{name}' is empty", "Give 1.5.1, or a prefix.")
+        if runner is not None and not files.is_file(Path(runner)):
             looked = f" (nor in {os.environ[REPOSITORY]}, ${REPOSITORY})" if os.environ.get(REPOSITORY) else ""
-            raise InputError(
-                f"config {where}: runner_path '{experiment.runner_path}' of '{experiment.name}' does not exist{looked}",
+            raise wrong(
+                f"runner_path '{runner}' of '{name}' does not exist{looked}",
                 f"Correct it, set {REPOSITORY} to the ExecuTorch clone it lies in, or leave runner_path out to use the "
                 "kit's own runner.",
             )
-    for pair in config.analysis.compare_pairs:
-        for name in pair:
-            if name not in names:
-                raise InputError(
-                    f"config {where}: compare_pairs names '{name}', which is not an experiment",
-                    f"Experiments: {', '.join(names)}.",
-                )
-        if pair[0] == pair[1]:
-            raise InputError(f"config {where}: compare_pairs compares '{pair[0]}' with itself", "Name two experiments.")
+        if experiment.phase is not None and (config.inputs or experiment.method or runner):
+            which = "inputs" if config.inputs else "method" if experiment.method else "runner_path"
+            hint = "Leave one of them out; a phase makes its inputs from `token_file`, or from random tokens."
+            raise wrong(f"experiment '{name}' has a `phase`, and there is a `{which}`", hint)
+    phases = {experiment.name: experiment.phase for experiment in config.experiments}
+    for before, after in config.analysis.compare_pairs:
+        if unknown := [name for name in (before, after) if name not in names]:
+            hint = f"Experiments: {', '.join(names)}."
+            raise wrong(f"compare_pairs names '{unknown[0]}', which is not an experiment", hint)
+        if before == after:
+            raise wrong(f"compare_pairs compares '{before}' with itself", "Name two experiments.")
+        if phases[before] != phases[after]:
+            what = f"compare_pairs compares '{before}' and '{after}', which are different phases"
+            raise wrong(what, "Compare experiments of one phase.")
     if not files.is_file(Path(config.model)):
-        raise InputError(
-            f"config {where}: model '{config.model}' does not exist",
-            "Export it first (sme2-kit export), or correct `model`.",
-        )
-    _check_phases(config, where)
+        hint = "Export it first (sme2-kit export), or correct `model`."
+        raise wrong(f"model '{config.model}' does not exist", hint)
     if config.label is not None:
         checked_label(config.label)
     checked_labels(config.labels)
     for file in [*config.inputs, *([config.token_file] if config.token_file else [])]:
         if not files.is_file(Path(file)):
-            raise InputError(
-                f"config {where}: input file '{file}' does not exist", "Correct the path, or leave it out."
-            )
+            raise wrong(f"input file '{file}' does not exist", "Correct the path, or leave it out.")
     return config
-
-
-def _check_phases(config: Config, where: str) -> None:
-    """Check phases: they have inputs of their own, and only equal ones are compared."""
-    phases = {experiment.name: experiment.phase for experiment in config.experiments}
-    for experiment in config.experiments:
-        if experiment.phase is not None and (config.inputs or experiment.method or experiment.runner_path):
-            which = "inputs" if config.inputs else "method" if experiment.method else "runner_path"
-            raise InputError(
-                f"config {where}: experiment '{experiment.name}' has a `phase`, and there is a `{which}`",
-                "Leave one of them out; a phase makes its inputs from `token_file`, or from random tokens.",
-            )
-    for before, after in config.analysis.compare_pairs:
-        if phases[before] != phases[after]:
-            raise InputError(
-                f"config {where}: compare_pairs compares '{before}' and '{after}', which are different phases",
-                "Compare experiments of one phase.",
-            )
 
 
 def compare_pairs(config: Config) -> list[tuple[str, str]]:
@@ -281,8 +250,8 @@ def _by_name(timed: list[Experiment]) -> list[tuple[str, str]]:
     """Return two experiments where no features tell before from after, for every number of threads; of more, none."""
     alone: dict[str, dict[int | None, str]] = {}
     for experiment in timed:
-        name, threads = without_threads(experiment.name)
-        alone.setdefault(name, {})[threads if threads == experiment.num_threads else None] = experiment.name
+        name, named = without_threads(experiment.name, experiment.num_threads)
+        alone.setdefault(name, {})[experiment.num_threads if named else None] = experiment.name
     if len(alone) != 2:
         return []
     # The learning path names its experiments …_on and …_off; the slower one is the baseline.

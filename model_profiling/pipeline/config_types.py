@@ -11,7 +11,7 @@ NAME_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9])(\{accelerator\}|[A-Za-z0-9_.-]){
 FEATURE_PATTERN = r"^(\{accelerator\}|[A-Za-z0-9_.]+)$(?!\n)"
 # Methods have Python names.
 METHOD_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,127}$(?!\n)"
-# Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see accelerator.py).
+# Stands for the CPU's best feature for the model's dtype, in names and in `disable_features` (see axes.py).
 ACCELERATOR = "{accelerator}"
 MOST_LAUNCHES = 1000
 PageCache = Literal["warm", "cold"]
@@ -36,7 +36,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     # How often a process is started for them; without a number, as often as the budget allows.
     launches: Annotated[int, msgspec.Meta(ge=1, le=MOST_LAUNCHES)] | None = None
     warmup: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 3
-    # In a file also a list: then there is an experiment for each (thread_counts.py).
+    # In a file also a list: then there is an experiment for each (axes.py).
     num_threads: Annotated[int, msgspec.Meta(ge=1, le=MOST_THREADS)] = 1
     disable_features: list[Annotated[str, msgspec.Meta(pattern=FEATURE_PATTERN)]] = []
     # How often a process is started only to see how it starts; 0: never; without a number, as the budget allows.
@@ -56,7 +56,7 @@ class Experiment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     affinity: Annotated[str, msgspec.Meta(pattern=r"^(big|mid|little|(0x)?[0-9a-fA-F]{1,32})$")] | None = None
     # The ExecuTorch that the kit's runner is built against: a release such as "1.5.0", or the install prefix of a build
     # of one's own; without one, the installed release. In a file also a list: then there is an experiment for each
-    # (executorch_versions.py).
+    # (axes.py).
     executorch: FilePath | None = None
 
 

@@ -9,7 +9,7 @@ from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
 from model_profiling.formats import pte
 from model_profiling.formats.pte.dtypes import program_dtype
-from model_profiling.pipeline.accelerator import accelerator, switched_off
+from model_profiling.pipeline.axes import accelerator, switched_off
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Config
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases, expand_phases, sequence_of, wants_phases
@@ -17,8 +17,7 @@ from model_profiling.pipeline.pipeline import asked_dtype, export_record
 from model_profiling.pipeline.schedule import CHOSEN, Counts
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.emulator import how_to_install
-from model_profiling.store.artifacts import MANIFEST, ExportPaths
-from model_profiling.store.folder_contents import PROGRAM, wrong_folder
+from model_profiling.store.artifacts import MANIFEST, PROGRAM, ExportPaths, wrong_folder
 from model_profiling.store.run_directory import RunDirectory
 
 # One execution says nothing until it is over, and an emulator takes hundreds of times as long for it as a CPU.
@@ -49,7 +48,7 @@ def default_config(
     common: dict[str, object] = {
         "num_runs": counts.runs,
         "launches": counts.launches,
-        "num_threads": _threads(threads),
+        "num_threads": 1 if threads is None else threads if isinstance(threads, int) else list(threads),
         "startup_launches": counts.startup_launches,
         "page_cache": counts.page_cache,
         "method": method,
@@ -75,10 +74,8 @@ def _phased(config: Config, model: Path, lengths: Lengths, evidence: bool) -> Co
         why = "it does not take token ids [1, n] with their positions, and keep a cache"
         if sequence is not None:
             why = "--input or --method says what is run"
-        raise InputError(
-            f"{model.name} is not run as a language model: {why}",
-            "Leave --prefill, --decode, --depth and --tokens out.",
-        )
+        hint = "Leave --prefill, --decode, --depth and --tokens out."
+        raise InputError(f"{model.name} is not run as a language model: {why}", hint)
     return config
 
 
@@ -100,17 +97,11 @@ def _on_and_off(
     return parse_config(raw, "(made for this machine)"), ""
 
 
-def _threads(asked: int | Sequence[int] | None) -> int | list[int]:
-    return 1 if asked is None else asked if isinstance(asked, int) else list(asked)
-
-
 def _ladder(raw: dict[str, object], on: Platform, method: str | None) -> tuple[Config, str]:
     """Return NEON, SME and SME2 on the same model, traced once each, where time means nothing."""
     if on.probe().arch != "aarch64":
-        raise InputError(
-            f"{on.name} is {on.probe().arch}, and has no SME or NEON kernels to trace",
-            "Use --platform emulator, or a machine with an Arm CPU.",
-        )
+        hint = "Use --platform emulator, or a machine with an Arm CPU."
+        raise InputError(f"{on.name} is {on.probe().arch}, and has no SME or NEON kernels to trace", hint)
     platform, present = on.name, set(on.probe().features)
     rungs = [("neon", ["sme"]), ("sme1", ["sme2"]), ("sme2", [])]
     shown = [rung for rung in rungs if rung[0] == "neon" or {"sme1": "sme", "sme2": "sme2"}[rung[0]] in present]
@@ -153,7 +144,6 @@ def checked_program(model: Path) -> Path:
 
 
 def output_root_of(model: Path, platform: str) -> Path:
-    """Return where a run of `model` goes if nobody says where."""
     return default_output_root(ExportPaths(model.resolve()), platform)
 
 

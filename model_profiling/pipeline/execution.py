@@ -20,10 +20,10 @@ from model_profiling.pipeline.progress_log import (
     ExperimentStart,
     PlanRecord,
     ProcessEnd,
+    RemainingRounds,
     SettleRecord,
     TurnRecord,
 )
-from model_profiling.pipeline.resume import RemainingRounds
 from model_profiling.pipeline.schedule import Lane, LaneKind, Round, plan
 from model_profiling.platforms.base import LaunchRequest, Platform, Session
 from model_profiling.runner.protocol import Done

@@ -32,10 +32,8 @@ class LaunchedSession:
         request = self._request
         self._peak = self._platform.launch(request, request.warmup + count)
         if not self._etdump.is_file():
-            raise RunError(
-                f"the runner {request.runner.path} wrote no ETDump",
-                "Build it with the event tracer on (EXECUTORCH_ENABLE_EVENT_TRACER).",
-            )
+            hint = "Build it with the event tracer on (EXECUTORCH_ENABLE_EVENT_TRACER)."
+            raise RunError(f"the runner {request.runner.path} wrote no ETDump", hint)
         times = execution_times(self._etdump)
         if len(times) != request.warmup + count:
             raise RunError(
@@ -45,7 +43,7 @@ class LaunchedSession:
         return times[request.warmup :]
 
     def finish(self) -> Done:
-        return Done(self._runs, self._etdump.stat().st_size, [], peak=self._peak)
+        return Done(self._runs, [], peak=self._peak)
 
     def close(self) -> None:
         """Do nothing: nothing stays open between launches."""

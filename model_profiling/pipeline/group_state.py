@@ -15,13 +15,15 @@ from model_profiling.pipeline.progress_log import (
     PlanRecord,
     ProcessEnd,
     ProgressLog,
+    RemainingRounds,
     SettleRecord,
     TurnRecord,
+    remaining_rounds,
 )
-from model_profiling.pipeline.resume import RemainingRounds, remaining_rounds
 from model_profiling.pipeline.schedule import TURN, Cost, Lane, LaneKind, Round, first_round, later_rounds
 from model_profiling.runner.protocol import Done, Features, Ready
-from model_profiling.store.run_directory import Process, RunnerRecord, Samples, Turn, experiment_file
+from model_profiling.store.made_by import RunnerRecord
+from model_profiling.store.run_directory import Process, Samples, Turn, experiment_file
 
 # Other runtimes are large processes, after whose turn a short model takes longer for many executions, and so it does on
 # a processor that was idle: all of a group with one run for so long before a turn counts, so often at most.

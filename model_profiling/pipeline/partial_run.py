@@ -1,6 +1,8 @@
-"""Where a run measures until it is complete: a folder below .partial that the same command finds again."""
+"""Where a run measures until it is complete: a folder below .partial that the same command finds again, and of which
+a run labelled as partial can be made meanwhile."""
 
 import contextlib
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +10,24 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
-from model_profiling.pipeline.experiment_files import clear_directory
-from model_profiling.pipeline.progress_log import ProgressLog
-from model_profiling.store.artifacts import PARTIAL
-from model_profiling.store.publication import READY
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.pipeline.config_types import Config, Experiment
+from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
+from model_profiling.pipeline.manifest_records import (
+    clear_directory,
+    collect,
+    experiment_record,
+    now,
+    resumed_notes,
+    schedule_record,
+)
+from model_profiling.pipeline.progress_log import ProgressLog, combined
+from model_profiling.pipeline.run_plan import PARTIAL_RUN
+from model_profiling.pipeline.schedule import groups, lanes_of
+from model_profiling.store import transaction
+from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, ScheduleRecord
-from model_profiling.store.runs import UNFINISHED, InterruptedRun, interrupted_runs
+from model_profiling.store.runs import READY, UNFINISHED, InterruptedRun, interrupted_runs, publish
 
 
 class GroupRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -78,7 +91,6 @@ class PartialRun:
         self.forget(names)
 
     def forget(self, names: Sequence[str]) -> None:
-        """Remove what the launches of a group have left."""
         self._progress(names).unlink(missing_ok=True)
         for name in names:
             clear_directory(self.scratch(name))
@@ -96,7 +108,9 @@ class PartialRun:
 
 def remove_leftovers(root: Path) -> None:
     """Remove what is in .partial and belongs to no run: half-removed places, and that of a run which was killed
-    when all of it was in place already."""
+    when all of it was in place already. What the kit removes things from must be no link."""
+    for name in (EARLIER, FAILED, PARTIAL):
+        files.inside(root, root / name / UNFINISHED)
     for path in (root / PARTIAL).glob("*"):
         if not (path / UNFINISHED).is_file():
             shutil.rmtree(path, ignore_errors=True)
@@ -116,3 +130,124 @@ def _is_in_place(entry: InterruptedRun, latest: Manifest) -> bool:
     done = {name: record.fingerprint for name, record in good.items()}
     same = all(done.get(name) == fingerprint for name, fingerprint in entry.fingerprints.items())
     return same and latest.label == entry.manifest.label
+
+
+FLAG = "--analyze-partial"
+
+
+def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
+    """Make a run of what `command`, or the run called `label`, has measured before it was interrupted.
+
+    It lies where the complete run will lie, unless good results lie there: then among the earlier runs.
+    """
+    if not root.is_dir():
+        raise InputError(f"there is no interrupted run in {root}", "Run the command without --analyze-partial.")
+    with files.locked(root, "pipeline"):
+        transaction.recover(root)
+        place, unfinished = _chosen(root, label, command)
+        staged = place.with_name(f"{place.name}{PARTIAL_RUN}")
+        clear_directory(staged)
+        manifest = _collected(root, place, unfinished, staged)
+        names = list(manifest.experiments)
+        found = RunDirectory(root).manifest() if (root / MANIFEST).is_file() else None
+        if _may_be_latest(found, manifest, unfinished):
+            manifest.experiments = {**(found.experiments if found else {}), **manifest.experiments}
+            manifest.schedules = {**(found.schedules if found else {}), **manifest.schedules}
+            publish(root, staged, manifest, names)
+            clear_directory(staged)
+            return RunDirectory(root)
+        files.write_json(staged / READY / MANIFEST, manifest)
+        home = files.inside(root, root / EARLIER / manifest.label)
+        files.replace_directory(staged / READY, home)
+        clear_directory(staged)
+        return RunDirectory(home)
+
+
+def _chosen(root: Path, label: str | None, command: str) -> tuple[Path, InterruptedRun]:
+    """Return the interrupted run that is meant: by its label, by this command, or as the only one."""
+    waiting = list(interrupted_runs(root))
+    typed = shlex.join(word for word in shlex.split(command) if word != FLAG)
+    for found in (
+        [entry for entry in waiting if label is not None and entry[1].label == label],
+        [entry for entry in waiting if label is None and entry[1].manifest.config.get("command") == typed],
+        waiting if label is None else [],
+    ):
+        if len(found) == 1:
+            return found[0]
+    if not waiting:
+        raise InputError(f"there is no interrupted run in {root}", f"Run the command without {FLAG}.")
+    known = ", ".join(entry.label for _, entry in waiting)
+    raise InputError(
+        f"{root} has several interrupted runs, or none with this label: {known}", "Choose one with --label."
+    )
+
+
+def _collected(root: Path, place: Path, unfinished: InterruptedRun, staged: Path) -> Manifest:
+    manifest, home = unfinished.manifest, PartialRun(root, place.name)
+    raw = {key: value for key, value in manifest.config.items() if key in Config.__struct_fields__}
+    config = msgspec.convert(raw, Config)
+    manifest = msgspec.structs.replace(
+        manifest,
+        label=f"{unfinished.label}{PARTIAL_RUN}",
+        status="partial",
+        updated=now(),
+        experiments={},
+        schedules={},
+    )
+    for group in groups(config):
+        todo = [e for e in group if e.name in unfinished.fingerprints]
+        if todo:
+            _collect_group(home, unfinished, todo, staged, manifest, config.seed)
+    if not manifest.experiments:
+        what = "nothing can be analysed yet: no experiment has a complete launch with and one without a tracer"
+        raise InputError(what, f"Run the command without {FLAG} to continue.")
+    return manifest
+
+
+def _collect_group(
+    home: PartialRun, unfinished: InterruptedRun, todo: list[Experiment], staged: Path, manifest: Manifest, seed: int
+) -> None:
+    names = [e.name for e in todo]
+    complete = home.record(names)
+    if complete is not None:
+        for name in names:
+            files.copy_tree(home.ready(name), staged / READY / name)
+        manifest.experiments.update(complete.experiments)
+        manifest.schedules[complete.session] = complete.schedule
+        return
+    progress, model = home.progress(names), manifest.model
+    program = MeasuredProgram(Path(model.path), model.stem, ())
+    outcomes = {e.name: ExperimentOutcome(program, e, unfinished.runners[e.name], home.scratch(e.name)) for e in todo}
+    foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
+    account = GroupState(lanes_of(todo, foreign, manifest.timing == "measured"), outcomes, seed, progress)
+    account.restore()
+    timed = {lane.experiment.name for lane in account.lanes if lane.kind.value == "timed"}
+    usable = {name: o for name, o in outcomes.items() if o.dumps and (o.timed or name not in timed)}
+    account.launches = progress.launches
+    for name, outcome in usable.items():
+        first = progress.sittings[0]
+        hashes = collect(outcome, staged / READY / name)
+        if outcome.failure is not None:
+            raise outcome.failure
+        manifest.experiments[name] = experiment_record(
+            outcome,
+            unfinished.fingerprints[name],
+            first,
+            hashes,
+            unfinished.machine,
+            manifest.timing,
+            resumed_notes(progress),
+            0.0,
+            progress.said(),
+        )
+        manifest.schedules[first.session] = schedule_record(account, seed, bool(foreign), combined(progress.conditions))
+
+
+def _may_be_latest(found: Manifest | None, manifest: Manifest, unfinished: InterruptedRun) -> bool:
+    """Return whether no good result would go: there is none, or what there is belongs to the same run."""
+    if found is None:
+        return True
+    mine = found.label in (unfinished.label, manifest.label) and found.model.sha256 == manifest.model.sha256
+    mine = mine and all(record.machine == unfinished.machine for record in found.experiments.values())
+    there = [record for name, record in found.experiments.items() if name in manifest.experiments]
+    return mine and all(record.status != "ok" or record.partial for record in there)

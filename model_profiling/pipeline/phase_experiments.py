@@ -17,7 +17,7 @@ from model_profiling.pipeline.config import MODES, parse_config
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.platforms.base import TokenPlan
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
-from model_profiling.store.run_directory import MOST_TOKENS, Phase, threads_name, without_threads
+from model_profiling.store.run_directory import MOST_TOKENS, Phase, extended_name
 
 PREFILL, DECODE = 128, 32
 # Which kernels run does not depend on how many tokens there are, if there are several; an emulator needs few of them.
@@ -88,10 +88,8 @@ def chosen_phases(sequence: SequenceProgram, lengths: Lengths, evidence_only: bo
         raise InputError("--depth is of decode, which is left out", "Leave --depth out, or give --decode.")
     for phase in found:
         if phase.depth + phase.tokens > room:
-            raise InputError(
-                f"{phase.label} needs {phase.depth + phase.tokens} positions, and this program has {room}",
-                "Ask for fewer tokens.",
-            )
+            what = f"{phase.label} needs {phase.depth + phase.tokens} positions, and this program has {room}"
+            raise InputError(what, "Ask for fewer tokens.")
     if not found:
         raise InputError("no phase is left to run", "Leave --prefill 0 or --decode 0 out.")
     return found
@@ -122,7 +120,10 @@ def wants_phases(config: Config) -> bool:
 
 def expand_phases(config: Config, phases: Sequence[Phase], where: str) -> Config:
     """Return the config with each experiment in every phase; only the first of them measures start-up."""
-    names = {e.name: {phase: _name(e.name, phase) for phase in phases} for e in config.experiments}
+    names = {
+        e.name: {phase: extended_name(e.name, e.num_threads, phase.in_names) for phase in phases}
+        for e in config.experiments
+    }
     experiments = [
         msgspec.structs.replace(
             experiment,
@@ -144,29 +145,19 @@ def expand_phases(config: Config, phases: Sequence[Phase], where: str) -> Config
     return parse_config(msgspec.to_builtins(whole), where)
 
 
-def _name(name: str, phase: Phase) -> str:
-    alone, threads = without_threads(name)
-    with_phase = f"{alone}_{phase.in_names}"
-    return with_phase if threads is None else threads_name(with_phase, threads)
-
-
 def token_plan(sequence: SequenceProgram, experiment: Experiment, tokens: Path) -> tuple[str, TokenPlan]:
     """Return the method that a phase executes, and what it reads."""
     phase = experiment.phase
     assert phase is not None
     reader = sequence.prefill if phase.kind == "prefill" else sequence.decode
     if reader is None or not reader.takes(phase.tokens_read):
-        raise InputError(
-            f"experiment '{experiment.name}' reads {phase.tokens_read} tokens at once, which this program does not",
-            "Correct its `phase`.",
-        )
+        what = f"experiment '{experiment.name}' reads {phase.tokens_read} tokens at once, which this program does not"
+        raise InputError(what, "Correct its `phase`.")
     before = phase.depth if phase.kind == "prefill" else phase.depth + phase.tokens
     fill = sequence.fill(before)
     if sum(size * count for _, size, count in fill) < before:
-        raise InputError(
-            f"experiment '{experiment.name}' needs {before} tokens in the cache, which this program cannot read",
-            "Correct the `depth` of its `phase`.",
-        )
+        what = f"experiment '{experiment.name}' needs {before} tokens in the cache, which this program cannot read"
+        raise InputError(what, "Correct the `depth` of its `phase`.")
     if phase.kind == "prefill":
         return reader.method, TokenPlan(tokens, fill, phase.depth, phase.tokens, 1)
     if MODES[experiment.mode] == "trace":

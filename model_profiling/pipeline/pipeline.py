@@ -16,13 +16,19 @@ from model_profiling.base.errors import InputError, InterruptionError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.formats.pte.dtypes import ProgramDtype, program_dtype
-from model_profiling.pipeline.accelerator import fill_in
+from model_profiling.pipeline.axes import fill_in
 from model_profiling.pipeline.config import MODES, compare_pairs
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.execution import GroupRun
-from model_profiling.pipeline.experiment_files import clear_directory, collect
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
-from model_profiling.pipeline.manifest_records import experiment_record, now, resumed_notes, schedule_record
+from model_profiling.pipeline.manifest_records import (
+    clear_directory,
+    collect,
+    experiment_record,
+    now,
+    resumed_notes,
+    schedule_record,
+)
 from model_profiling.pipeline.partial_run import GroupRecord, PartialRun, remove_leftovers
 from model_profiling.pipeline.phase_experiments import (
     Lengths,
@@ -42,10 +48,9 @@ from model_profiling.store.artifacts import FAILED, ExportMeta, ExportPaths, Exp
 from model_profiling.store.derived import write_manifest
 from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import device_name, model_revision, revision
-from model_profiling.store.machine import machine_of
-from model_profiling.store.publication import publish
-from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory, RunnerRecord
-from model_profiling.store.runs import InterruptedRun, interrupted_runs
+from model_profiling.store.made_by import RunnerRecord, machine_of
+from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory
+from model_profiling.store.runs import InterruptedRun, interrupted_runs, publish
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,6 @@ class Pipeline:
         self._runners: dict[tuple[str | None, str | None], RunnerRecord] = {}
 
     def _dtype(self, config: Config) -> ProgramDtype:
-        """Return what the methods that the experiments run compute in."""
         return program_dtype(self._paths.pte, {e.method for e in config.experiments if e.method is not None})
 
     def _with_phases(self, config: Config, platform: Platform) -> Config:
@@ -116,7 +120,8 @@ class Pipeline:
         self._report("preparing", 0, 1)
         self._probe = self._platform.probe()
         self._export = export = export_record(self._paths)
-        self._inputs = self._input_files(export)
+        given = tuple(Path(file).resolve() for file in self._config.inputs)
+        self._inputs = given or sample_inputs(self._paths, export)
         self._tokens = self._token_file(export)
         fresh = self._new_manifest(export)
         probe = self._probe
@@ -134,14 +139,15 @@ class Pipeline:
             self._note(f"existing results are not reused: {why}")
         if not self._standing.todo:
             fresh.status = "complete"
-            _write(self._directory, self._standing.taken_over(fresh))
+            _forget_unused(self._standing.taken_over(fresh))
+            fresh.updated = now()
+            write_manifest(self._directory, fresh)
             self._keep_program(fresh)
             return PipelineResult(self._directory, fresh, [], sorted(self._standing.finished))
         with self._platform.exclusive():
             return self._measure(fresh, fingerprints)
 
     def _measure(self, fresh: Manifest, fingerprints: dict[str, str]) -> PipelineResult:
-        """Measure what is to be done and put it in place: at once where nothing good is replaced, else at the end."""
         manifest = self._begin(fresh, fingerprints)
         failures: list[tuple[str, KitError]] = []
         ran: list[str] = []
@@ -252,10 +258,8 @@ class Pipeline:
             with contextlib.suppress(KitError):
                 progress.add(ConditionsRecord(self._platform.conditions()))
             kept = f"{progress.said()} are kept" if progress.turns else "nothing was complete yet"
-            raise InterruptionError(
-                f"interrupted: {kept}",
-                "Run the same command to resume; add --analyze-partial to analyse what was measured.",
-            ) from None
+            hint = "Run the same command to resume; add --analyze-partial to analyse what was measured."
+            raise InterruptionError(f"interrupted: {kept}", hint) from None
         return combined([*progress.conditions, self._platform.conditions()])
 
     def _publish(self, manifest: Manifest, names: list[str]) -> None:
@@ -275,7 +279,6 @@ class Pipeline:
         return root / FAILED / name if self._standing.replaces else root / name
 
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
-        """Return one error for all failed experiments, with the kind of the first."""
         name, first = failures[0]
         error = first.within(f"experiment '{name}' failed")
         if len(failures) > 1:
@@ -353,12 +356,6 @@ class Pipeline:
             self._runners[asked] = self._platform.runner(*asked, self._paths.pte)
         return self._runners[asked]
 
-    def _input_files(self, export: ExportRecord | None) -> tuple[Path, ...]:
-        """Return the config's inputs, else the samples saved beside the .pte."""
-        if self._config.inputs:
-            return tuple(Path(file).resolve() for file in self._config.inputs)
-        return sample_inputs(self._paths, export)
-
     def _token_file(self, export: ExportRecord | None) -> Path | None:
         if self._sequence is None or not any(e.phase is not None for e in self._config.experiments):
             return None
@@ -374,12 +371,6 @@ class Pipeline:
     def _trace_note(self, outcome: ExperimentOutcome) -> list[str]:
         evidence = self._platform.timing != "measured" or MODES[outcome.experiment.mode] == "trace"
         return [self._platform.trace_note] if evidence and self._platform.trace_note else []
-
-
-def _write(directory: RunDirectory, manifest: Manifest) -> None:
-    _forget_unused(manifest)
-    manifest.updated = now()
-    write_manifest(directory, manifest)
 
 
 def _forget_unused(manifest: Manifest) -> None:
@@ -433,7 +424,5 @@ def _checked_only(config: Config, only: list[str] | None) -> set[str]:
 def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
     for experiment in todo:
         if experiment.name in foreign and experiment.disable_features:
-            raise InputError(
-                f"experiment '{experiment.name}' disables features, which only the kit's runner can do",
-                "Leave runner_path out, or give a runner that was built without them.",
-            )
+            what = f"experiment '{experiment.name}' disables features, which only the kit's runner can do"
+            raise InputError(what, "Leave runner_path out, or give a runner that was built without them.")

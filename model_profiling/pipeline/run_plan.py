@@ -1,5 +1,6 @@
 """How a new run stands to the one that is there: what it takes over, what it would replace, and what it is called."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -7,13 +8,20 @@ from pathlib import Path
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.store.artifacts import EARLIER, FAILED
-from model_profiling.store.machine import Machine
-from model_profiling.store.made_by import Maker
-from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, RunnerRecord
+from model_profiling.store.made_by import Machine, Maker, RunnerRecord
+from model_profiling.store.run_directory import (
+    MOST_PREEMPTED,
+    ExperimentRecord,
+    Manifest,
+    RunDirectory,
+    preempted_share,
+)
 from model_profiling.store.runs import interrupted_runs, time_label, unique_label, used_labels
 
 # The end of the label of a run that was put in place before it was complete.
 PARTIAL_RUN = "-partial"
+# Set, results of a busy machine are reused like others: for machines that are always busy, as those that test the kit.
+REUSE_BUSY = "SME2_KIT_REUSE_BUSY"
 
 
 @dataclass(frozen=True)
@@ -73,16 +81,13 @@ class RequestedRun:
 
 
 def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: RequestedRun) -> RunPlan:
-    """Compare what is there with what is asked for."""
     label, wanted, fingerprints = asked.label, asked.wanted, asked.fingerprints
     if found is None:
         chosen = _free(root, asked) if label else unique_label(root, time_label(fresh.created))
         return RunPlan(None, chosen, False, [e.name for e in wanted], set(), False, "")
     if found.model.stem != fresh.model.stem:
-        raise InputError(
-            f"{root} holds a run of {found.model.stem}, not of {fresh.model.stem}",
-            f"Give another one, for example --out {root}-{fresh.model.dtype}, or remove it.",
-        )
+        hint = f"Give another one, for example --out {root}-{fresh.model.dtype}, or remove it."
+        raise InputError(f"{root} holds a run of {found.model.stem}, not of {fresh.model.stem}", hint)
     there = found.label
     goes_on = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
     why_again = _why_again(found, asked) if goes_on and not asked.force else []
@@ -93,6 +98,8 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
         for e in wanted
         if not asked.force and e.name in records and _is_finished(root, records[e.name], fingerprints[e.name])
     }
+    if finished and _was_busy(root, found, finished):
+        finished, why_again = set(), [*why_again, "the machine was busy while they were measured"]
     todo = [e.name for e in wanted if e.name not in finished]
     affected = [record for name, record in found.experiments.items() if name in todo or not goes_on]
     replaces = bool(todo) and any(record.status == "ok" for record in affected)
@@ -105,8 +112,15 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
     return RunPlan(found, chosen, goes_on, todo, finished, True, archive, why_again)
 
 
+def _was_busy(root: Path, found: Manifest, names: set[str]) -> bool:
+    """Return whether other work took the processor away while results were measured, so that they cannot be used."""
+    if found.timing != "measured" or os.environ.get(REUSE_BUSY):
+        return False
+    samples = (RunDirectory(root).samples(found, name) for name in names)
+    return any(preempted_share(each.timed) > MOST_PREEMPTED for each in samples)
+
+
 def _why_again(found: Manifest, asked: RequestedRun) -> list[str]:
-    """Return what makes results that are there another's, each reason once."""
     wanted = {e.name for e in asked.wanted}
     good = [record for name, record in found.experiments.items() if name in wanted and record.status == "ok"]
     others = [record for record in good if record.fingerprint != asked.fingerprints[record.name]]
@@ -128,10 +142,8 @@ def _label(root: Path, found: Manifest, fresh: Manifest, asked: RequestedRun, ne
     if label is None:
         return unique_label(root, time_label(fresh.created)) if new else there.removesuffix(PARTIAL_RUN)
     if there.lower() == label.lower() and new:
-        raise InputError(
-            f"the run '{there}' in {root} has other settings or results, which a run of the same label would replace",
-            "Give this run another --label, or none.",
-        )
+        what = f"the run '{there}' in {root} has other settings or results, which a run of the same label would replace"
+        raise InputError(what, "Give this run another --label, or none.")
     return label if _is_called(found, label) else _free(root, asked)
 
 
@@ -140,19 +152,15 @@ def _is_called(found: Manifest, label: str) -> bool:
 
 
 def _free(root: Path, asked: RequestedRun) -> str:
-    """Return the label asked for, which names one run of a directory, complete or interrupted."""
     label = asked.label or ""
     mine = {entry.label for place, entry in interrupted_runs(root) if place == asked.place}
     if label.lower() in used_labels(root) and label not in mine:
-        raise InputError(
-            f"{root} has a run labelled '{label}' already",
-            f"Give this one another --label, or remove that one: sme2-kit history runs {root} --remove {label}",
-        )
+        hint = f"Give this one another --label, or remove that one: sme2-kit history runs {root} --remove {label}"
+        raise InputError(f"{root} has a run labelled '{label}' already", hint)
     return label
 
 
 def _is_finished(root: Path, record: ExperimentRecord, fingerprint: str) -> bool:
-    """Return whether an experiment was run as it would be now and its files are all still what they were."""
     if record.status != "ok" or record.partial or record.fingerprint != fingerprint:
         return False
     return record.is_whole(RunDirectory(root).experiment(record.name))

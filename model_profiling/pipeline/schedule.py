@@ -7,22 +7,23 @@ is launched several times, and the count follows from what a launch and an execu
 import math
 import os
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import get_args
 
 from model_profiling.base.errors import InputError
+from model_profiling.pipeline.axes import checked_threads, key_without_threads
 from model_profiling.pipeline.config import MODES, compare_pairs
-from model_profiling.pipeline.config_types import Config, Experiment, PageCache
-from model_profiling.pipeline.thread_counts import key_without_threads
+from model_profiling.pipeline.config_types import MOST_LAUNCHES, Config, Experiment, PageCache
 
 # The time that the executions of one group of experiments may take unless the user says otherwise, and the variable
 # that changes it for all commands.
 BUDGET_S = 30.0
 BUDGET_VARIABLE = "SME2_KIT_BUDGET_S"
-# Fewer launches bound no ratio at 95 % (analysis/intervals.py); more than MOST_LAUNCHES tell hardly more.
+# Fewer launches bound no ratio at 95 % (analysis/timing/intervals.py); more than ENOUGH_LAUNCHES tell hardly more.
 LEAST_LAUNCHES = 6
-MOST_LAUNCHES = 100
+ENOUGH_LAUNCHES = 100
 # Enough for an interval of every operator's time, and each operator's median needs no more executions than these.
 TRACED_LAUNCHES = 8
 TRACED_RUNS = 50
@@ -204,7 +205,7 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
     startups = max(least, min(STARTUP_LAUNCHES, int(budget * STARTUP_SHARE / max(cost.startup_s, 1e-9))))
     left_s = budget - traced * (cost.traced_launch_s + traced_runs * cost.traced_run_s) - startups * cost.startup_s
     fits = int(left_s / max(cost.launch_s + a_launch * cost.run_s, 1e-9))
-    launches = max(least, min(MOST_LAUNCHES, fits))
+    launches = max(least, min(ENOUGH_LAUNCHES, fits))
     asked = [lane.runs for lane in lanes if _gives_latency(lane) and lane.launches is None and lane.runs is not None]
     if asked:
         launches = min(launches, max(LEAST_LAUNCHES, max(asked) // TURN))
@@ -215,7 +216,6 @@ def plan(lanes: Sequence[Lane], cost: Cost, budget_s: float | None) -> tuple[lis
 
 
 def default_budget_s() -> float:
-    """Return the budget of commands that name none."""
     text = os.environ.get(BUDGET_VARIABLE, "")
     try:
         seconds = float(text) if text else BUDGET_S
@@ -233,7 +233,6 @@ def _gives_latency(lane: Lane) -> bool:
 
 
 def _traced(cost: Cost, budget_s: float, least: int) -> tuple[int, int]:
-    """Return traced launches, and executions in each: as operators' medians need, or as fit their share."""
     part_s, run_s = budget_s * TRACED_SHARE, max(cost.traced_run_s, 1e-9)
     launches = max(least, min(TRACED_LAUNCHES, int(part_s / (cost.traced_launch_s + TURN * run_s))))
     runs = int((part_s / launches - cost.traced_launch_s) / run_s)
@@ -290,3 +289,32 @@ def _round(lanes: Sequence[Lane], launch: int, runs: Sequence[int], shuffler: ra
         turns.append(tuple(part for part in parts if part[1]))
     shuffler.shuffle(alone)
     return Round(launch, tuple(turns), tuple((i, runs[i]) for i in alone))
+
+
+def checked_counts(
+    runs: int | None,
+    launches: int | None,
+    budget_s: float | None,
+    threads: int | Sequence[int] | None,
+    spelled: Callable[[str], str] = lambda name: name,
+    startup_launches: int | None = None,
+    page_cache: PageCache = "warm",
+) -> Counts:
+    """Return what was asked for, if it can be had; `spelled` is how the user wrote each name."""
+    for name, value in (("runs", runs), ("launches", launches)):
+        if value is not None and value < 1:
+            raise InputError(f"{spelled(name)} must be at least 1, not {value}", "Leave it out for the default.")
+    if threads is not None:
+        checked_threads([threads] if isinstance(threads, int) else list(threads), spelled("threads"))
+    if launches is not None and launches > MOST_LAUNCHES:
+        raise InputError(f"{spelled('launches')} must be at most {MOST_LAUNCHES}", "Leave it out for the default.")
+    if budget_s is not None and not 0 < budget_s <= 1e6:
+        raise InputError(
+            f"{spelled('budget')} must be a number of seconds above 0, not {budget_s:g}", "For example 60."
+        )
+    if startup_launches is not None and not 0 <= startup_launches <= MOST_LAUNCHES:
+        what = f"{spelled('startup_launches')} must be from 0 to {MOST_LAUNCHES}, not {startup_launches}"
+        raise InputError(what, "Leave it out for the default; 0 measures no start-up.")
+    if page_cache not in get_args(PageCache):
+        raise InputError(f"{spelled('page_cache')} is {page_cache!r}", f"Use {' or '.join(get_args(PageCache))}.")
+    return Counts(runs, launches, budget_s, startup_launches, page_cache)

@@ -12,8 +12,8 @@ from model_profiling.base.on_progress import OnProgress
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.execution import GroupRun
-from model_profiling.pipeline.experiment_files import clear_directory, collect
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
+from model_profiling.pipeline.manifest_records import clear_directory, collect
 from model_profiling.pipeline.phase_experiments import (
     Lengths,
     chosen_phases,
@@ -26,9 +26,8 @@ from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, LaneKind, lanes_of
 from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import ExportPaths
-from model_profiling.store.machine import machine_of
-from model_profiling.store.made_by import Maker
-from model_profiling.store.run_directory import Phase, RunnerRecord
+from model_profiling.store.made_by import Maker, RunnerRecord, machine_of
+from model_profiling.store.run_directory import Phase
 
 TIMEOUT_S = 600.0
 

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from model_profiling.runner.protocol import Done, Features, Ready
-from model_profiling.store.run_directory import Conditions, RunnerRecord, Timing
+from model_profiling.store.made_by import RunnerRecord
+from model_profiling.store.run_directory import Conditions, Timing
 
 
 @dataclass(frozen=True)
@@ -57,40 +58,36 @@ class LaunchRequest:
 At = Path | str
 
 
-@dataclass(frozen=True)
-class LaunchFiles:
-    """Where the files of a request are on the machine where it will run; `libraries` have operators to load."""
+def paced_flags(
+    request: LaunchRequest,
+    model: At,
+    inputs: Sequence[At] = (),
+    etdump: At | None = None,
+    output_base: At | None = None,
+    tokens: At | None = None,
+    libraries: Sequence[At] = (),
+) -> list[str]:
+    """Return the flags of the kit's runner for a session.
 
-    model: At
-    inputs: Sequence[At] = ()
-    etdump: At | None = None
-    output_base: At | None = None
-    tokens: At | None = None
-    libraries: Sequence[At] = ()
-
-
-def paced_flags(request: LaunchRequest, at: LaunchFiles) -> list[str]:
-    """Return the flags of the kit's runner for a session."""
-    flags = [f"--model_path={at.model}", f"--cpu_threads={request.threads}"]
+    Files are given by where they are on the machine where it will run; `libraries` have operators to load.
+    """
+    flags = [f"--model_path={model}", f"--cpu_threads={request.threads}"]
     if request.score:
         flags += ["--num_executions=0", f"--score={request.score}"]
     else:
         flags += ["--warmup=1", "--num_executions=0"] if request.once else [f"--warmup={request.warmup}", "--paced"]
     flags += ["--drop_cache"] if request.cold else []
-    flags += [f"--workspace={request.workspace}"] if request.workspace is not None else []
-    flags += [f"--weight_cache={'on' if request.weight_cache else 'off'}"] if request.weight_cache is not None else []
-    flags += [f"--operator_library={path}" for path in at.libraries]
-    flags += [f"--method_name={request.method}"] if request.method is not None else []
-    flags += [f"--inputs={path}" for path in at.inputs]
-    if request.reading is not None:
-        reading = request.reading
-        flags += [f"--tokens={at.tokens}", f"--position={reading.position}"]
-        flags += [f"--step={reading.step}", f"--steps={reading.steps}"]
+    flags += [f"--operator_library={path}" for path in libraries]
+    flags += [f"--inputs={path}" for path in inputs]
+    values: dict[str, object] = {"workspace": request.workspace, "method_name": request.method}
+    if request.weight_cache is not None:
+        values["weight_cache"] = "on" if request.weight_cache else "off"
+    if (reading := request.reading) is not None:
+        values |= {"tokens": tokens, "position": reading.position, "step": reading.step, "steps": reading.steps}
         flags += [f"--fill={method}:{size}:{count}" for method, size, count in reading.fill]
-    if request.disable_features:
-        flags.append(f"--disable_features={','.join(request.disable_features)}")
-    flags += [f"--etdump_path={at.etdump}"] if at.etdump is not None else []
-    return flags + ([f"--output_file={at.output_base}"] if at.output_base is not None else [])
+    values |= {"disable_features": ",".join(request.disable_features) or None}
+    values |= {"etdump_path": etdump, "output_file": output_base}
+    return flags + [f"--{name}={value}" for name, value in values.items() if value is not None]
 
 
 def launch_flags(request: LaunchRequest, model: At, executions: int, etdump: At | None) -> list[str]:

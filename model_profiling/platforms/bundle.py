@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.base import cache, files
+from model_profiling.base.cache import kept_sha256
 from model_profiling.base.errors import SetupError
-from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.runner.build import RUNNER_NAME, Build, call_compiler
 from model_profiling.upstream.libraries import BACKEND, LINKED, file_of
 
@@ -70,9 +70,16 @@ def kit_bundle(build: Build) -> Bundle:
     """Return the kit's runner for a Linux target with everything that it needs on a device without glibc."""
     loader, machine = _LOADERS[build.target.arch]
     sources = {RUNNER_NAME: build.path, **_libraries(build)}
-    sources |= {name: _from_compiler(build, name) for name in (loader, *_GLIBC, *_GCC)}
+    for name in (loader, *_GLIBC, *_GCC):
+        # Where the target's compiler finds this library; a bare name means that it does not.
+        done = call_compiler([*build.command, f"-print-file-name={name}"], Path(tempfile.gettempdir()))
+        sources[name] = Path(done.stdout.strip() or name).resolve() if "/" in done.stdout else Path(name)
     for name, path in sources.items():
-        if not path.is_file() or _machine(path) != machine:
+        head = b""
+        if path.is_file():
+            with files.open_file(path) as file:
+                head = file.read(20)
+        if head[:4] != b"\x7fELF" or int.from_bytes(head[18:20], "little") != machine:
             raise SetupError(
                 f"{name} for {build.target.name} was not found (looked at {path})",
                 f"Install it with the compiler: apt-get install g++-{build.target.arch.replace('_', '-')}-linux-gnu.",
@@ -111,15 +118,3 @@ def licence_text(names: list[str]) -> str:
     head = "Pushed by the SME2 ExecuTorch Profiling Kit to measure on this device."
     tail = "Sources: the packages gcc and glibc of the distribution it was built on; executorch on PyPI."
     return "\n".join([head, *(f"{name}: {LICENCES.get(name, _OWN_LICENCE)}" for name in sorted(names)), tail, ""])
-
-
-def _from_compiler(build: Build, name: str) -> Path:
-    """Return where the target's compiler finds this library; a bare name means that it does not."""
-    done = call_compiler([*build.command, f"-print-file-name={name}"], Path(tempfile.gettempdir()))
-    return Path(done.stdout.strip() or name).resolve() if "/" in done.stdout else Path(name)
-
-
-def _machine(path: Path) -> int:
-    with files.open_file(path) as file:
-        head = file.read(20)
-    return int.from_bytes(head[18:20], "little") if head[:4] == b"\x7fELF" else 0

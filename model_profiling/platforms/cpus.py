@@ -1,11 +1,88 @@
 """What another machine says of its processors, in /proc and /sys: features, clusters, SME units, memory."""
 
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from model_profiling.base.errors import InputError
-from model_profiling.platforms.sme_units import REGISTER, units
 from model_profiling.runner import features as feature_tables
+
+# From a CPU's folder in /sys/devices/system/cpu.
+REGISTER = "regs/identification/smidr_el1"
+# SMIDR_EL1 (Arm DDI 0601): NSMC 59:56, how many units an affinity has, less one, and 0 also where that is not told;
+# implementer 31:24, revision 23:16, SMPS 15 (priorities; Linux shows 0), SH 14:13, and the
+# affinity, of which 51:32 are the upper bits and 11:0 the lower ones. SH 0b10: this CPU has a unit of its own; 0b11: it
+# shares one with every CPU of the same affinity; 0b00, as in the first edition: it shares one unless 11:0 are zero.
+_SHARED, _OWN = 0b11, 0b10
+
+
+def linux_units(cpus: Path = Path("/sys/devices/system/cpu")) -> dict[str, object]:
+    """Return the SME units of this machine; empty where Linux does not say."""
+    registers = {}
+    for path in cpus.glob(f"cpu[0-9]*/{REGISTER}"):
+        try:
+            registers[path.parts[-4]] = path.read_text(encoding="utf-8", errors="replace")
+        except OSError:  # a CPU that is offline has none
+            continue
+    return units(registers)
+
+
+def units(registers: Mapping[str, str]) -> dict[str, object]:
+    """Return the units, from each CPU's SMIDR_EL1 as text; empty if one is no such register: a part says nothing.
+
+    CPUs that share several units are divided among them. `at_least` says that some may share more than are counted.
+    """
+    shared: dict[object, list[int]] = {}
+    several: dict[object, int] = {}
+    for name, text in registers.items():
+        cpu, value = re.fullmatch(r"cpu([0-9]{1,4})", name), re.fullmatch(r"0x([0-9a-f]{1,16})", text.strip().lower())
+        if cpu is None or value is None:
+            return {}
+        register = int(value[1], 16)
+        unit = _unit(register, name)
+        shared.setdefault(unit, []).append(int(cpu[1]))
+        several[unit] = max(several.get(unit, 0), register >> 56 & 0xF)
+    members = sorted((sorted(cpus), min(several[unit] + 1, len(cpus))) for unit, cpus in shared.items())
+    if not members:
+        return {}
+    counts = [len(cpus[place::count]) for cpus, count in members for place in range(count)]
+    ranges = [_ranges(cpus) for cpus, count in members for _ in range(count)]
+    found: dict[str, object] = {"shared_by": counts, "cpus": ranges, "source": "smidr_el1"}
+    return found | ({"at_least": True} if any(count == 1 < len(cpus) for cpus, count in members) else {})
+
+
+def _unit(register: int, name: str) -> object:
+    """Return what is the same for CPUs that share a unit."""
+    sharing, low, high = register >> 13 & 0b11, register & 0xFFF, register >> 32 & 0xFFFFF
+    if sharing == _OWN or (sharing != _SHARED and not low):
+        return name
+    return high, low
+
+
+def _ranges(cpus: list[int]) -> str:
+    """Return `0-3, 8` as Linux writes lists of CPUs."""
+    parts: list[list[int]] = []
+    for cpu in cpus:
+        if parts and cpu == parts[-1][-1] + 1:
+            parts[-1].append(cpu)
+        else:
+            parts.append([cpu])
+    return ",".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def apple_units(sysctl: Callable[[str], str]) -> dict[str, object]:
+    """Return the SME units of an Apple chip: one for each cluster, the cores that share a second-level cache."""
+    if "1" not in (sysctl("hw.optional.arm.FEAT_SME"), sysctl("hw.optional.arm.FEAT_SME2")):
+        return {}
+    found: list[int] = []
+    for level in ("perflevel0", "perflevel1"):
+        cores, together = sysctl(f"hw.{level}.physicalcpu"), sysctl(f"hw.{level}.cpusperl2")
+        if cores.isdigit() and together.isdigit() and int(together):
+            whole, rest = divmod(int(cores), int(together))
+            found += [int(together)] * whole + [rest] * bool(rest)
+    return {"shared_by": found, "source": "one for each cluster of cores"} if found else {}
+
 
 # How /proc/cpuinfo spells a feature where it does not spell it as we do.
 _SPELLINGS = {
@@ -59,8 +136,9 @@ class DeviceFacts:
 
 
 def features(cpuinfo: str, arch: str) -> tuple[str, ...]:
-    """Return those of XNNPACK's features that every core has."""
-    flags = _cpu_flags(cpuinfo)
+    """Return those of XNNPACK's features that every core has: a phone's cores may differ, each with its own line."""
+    lines = re.findall(r"^(?:Features|flags)\s*:\s*(.*)$", cpuinfo, re.MULTILINE)
+    flags = set.intersection(*(set(line.split()) for line in lines)) if lines else set()
     spelled = _SPELLINGS[arch]
     return tuple(each.name for each in feature_tables.TABLES[arch] if spelled.get(each.name, each.name) in flags)
 
@@ -70,19 +148,9 @@ def cpu_names(cpuinfo: str) -> list[str]:
     named = re.findall(r"^model name\s*:\s*(\S.*?)\s*$", cpuinfo, re.MULTILINE)
     makers = re.findall(r"^CPU implementer\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
     parts = re.findall(r"^CPU part\s*:\s*(\S+)", cpuinfo, re.MULTILINE)
-    return list(dict.fromkeys(named or map(_arm_name, makers, parts)))
-
-
-def _arm_name(implementer: str, part: str) -> str:
-    if implementer == "0x41" and part in _ARM_CORES:
-        return f"Arm {_ARM_CORES[part]}"
-    return f"Arm implementer {implementer} part {part}"
-
-
-def _cpu_flags(text: str) -> set[str]:
-    """Return features that every core has; a phone's cores may differ, and Linux then shows each its own line."""
-    lines = re.findall(r"^(?:Features|flags)\s*:\s*(.*)$", text, re.MULTILINE)
-    return set.intersection(*(set(line.split()) for line in lines)) if lines else set()
+    arm = {("0x41", part): f"Arm {name}" for part, name in _ARM_CORES.items()}
+    found = (arm.get(cpu, f"Arm implementer {cpu[0]} part {cpu[1]}") for cpu in zip(makers, parts, strict=False))
+    return list(dict.fromkeys(named or found))
 
 
 def clusters_in(text: str) -> tuple[CpuCluster, ...]:

@@ -27,8 +27,7 @@ from model_profiling.platforms.platform_table import PLATFORMS, Tool
 from model_profiling.platforms.process_platform import list_features
 from model_profiling.runner import features
 from model_profiling.runner.build import build_runner
-from model_profiling.runner.sdk import installed_sdk
-from model_profiling.runner.targets import TARGETS, host_target
+from model_profiling.runner.sdk import TARGETS, host_target, installed_sdk
 
 _OLDEST, _NEWEST = (3, 10), (3, 14)
 # In percent above the median: on a machine that has nothing else to do, 19 of 20 repeats of some work take less.
@@ -49,7 +48,13 @@ class Check(msgspec.Struct, frozen=True):
 def essential_checks() -> list[Check]:
     """Return what `export` and `run` on this machine cannot do without."""
     return [
-        _python(),
+        Check(
+            "Python",
+            _OLDEST <= sys.version_info[:2] <= _NEWEST,
+            platform.python_version(),
+            "Use Python 3.10 to 3.14.",
+            essential=True,
+        ),
         _guarded("ExecuTorch", lambda: f"{installed_sdk().version}, with C++ libraries"),
         _guarded("runner", _runner),
         _guarded("CPU features", _features),
@@ -69,11 +74,6 @@ def further_checks() -> list[Check]:
         _governor(),
         _jitter(),
     ]
-
-
-def _python() -> Check:
-    ok = _OLDEST <= sys.version_info[:2] <= _NEWEST
-    return Check("Python", ok, platform.python_version(), "Use Python 3.10 to 3.14.", essential=True)
 
 
 def _guarded(what: str, find: Callable[[], str]) -> Check:
@@ -120,14 +120,11 @@ def _tool(tool: Tool) -> Check:
 
 
 def _emulator() -> Check:
-    qemu = find_qemu()
-    if qemu is None:
-        return Check(
-            "emulator", False, "qemu-aarch64 is not in PATH: SME2 kernels cannot be traced here", how_to_install()
-        )
-    if qemu.version < NEEDED:
-        return Check("emulator", False, f"QEMU {qemu.text} supports SME but not SME2 (10.1 does)", how_to_install())
-    return Check("emulator", True, f"QEMU {qemu.text}, supports SME2")
+    found, ok = "qemu-aarch64 is not in PATH: SME2 kernels cannot be traced here", False
+    if (qemu := find_qemu()) is not None:
+        ok = qemu.version >= NEEDED
+        found = f"QEMU {qemu.text}, supports SME2" if ok else f"QEMU {qemu.text} supports SME but not SME2 (10.1 does)"
+    return Check("emulator", ok, found, "" if ok else how_to_install())
 
 
 def _cross_compiler() -> Check:
@@ -135,10 +132,9 @@ def _cross_compiler() -> Check:
     target = TARGETS["linux-aarch64"]
     if host_target() == target:
         return Check("Arm compiler", True, "this machine's own")
-    found = shutil.which(target.cross_compiler[0]) is not None
-    return Check(
-        "Arm compiler", found, target.cross_compiler[0] + ("" if found else " is not in PATH"), how_to_install()
-    )
+    command = target.cross_compiler[0]
+    found = shutil.which(command) is not None
+    return Check("Arm compiler", found, command if found else f"{command} is not in PATH", how_to_install())
 
 
 def _cache() -> Check:
@@ -158,19 +154,16 @@ def _cache() -> Check:
 
 def _load() -> Check:
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    return Check(
-        "load", load < 0.5 * cores, f"{load:.2f} on {counted(cores, 'core')}", "Stop other work while measuring."
-    )
+    said = f"{load:.2f} on {counted(cores, 'core')}"
+    return Check("load", load < 0.5 * cores, said, "Stop other work while measuring.")
 
 
 def _governor() -> Check:
     governors = describe_host().get("governors")
     if not isinstance(governors, list) or not governors:
         return Check("clock policy", True, "not visible here (virtual machine or macOS)")
-    steady = governors == ["performance"]
-    return Check(
-        "clock policy", steady, ", ".join(governors), "sudo cpupower frequency-set -g performance, for steadier numbers"
-    )
+    fix = "sudo cpupower frequency-set -g performance, for steadier numbers"
+    return Check("clock policy", governors == ["performance"], ", ".join(governors), fix)
 
 
 def _jitter() -> Check:
@@ -183,9 +176,5 @@ def _jitter() -> Check:
     middle = statistics.median(times)
     mad = statistics.median(abs(value - middle) for value in times) / middle * 100
     worst = (statistics.quantiles(times, n=20)[-1] / middle - 1) * 100
-    return Check(
-        "noise",
-        mad < 2 and worst < _MOST_P95,
-        f"a fixed workload varies by {mad:.1f} % (MAD); its p95 is {worst:+.0f} % from the median",
-        "Stop other work; take more runs.",
-    )
+    said = f"a fixed workload varies by {mad:.1f} % (MAD); its p95 is {worst:+.0f} % from the median"
+    return Check("noise", mad < 2 and worst < _MOST_P95, said, "Stop other work; take more runs.")

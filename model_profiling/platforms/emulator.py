@@ -3,8 +3,8 @@
 import re
 import shlex
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from model_profiling.base.errors import SetupError
 from model_profiling.base.installation import PACKAGE, relative_to_here
@@ -15,7 +15,7 @@ from model_profiling.platforms.environment import describe_host
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.process_platform import ProcessPlatform, capabilities, list_features
 from model_profiling.runner.build import build_runner
-from model_profiling.runner.targets import host_target
+from model_profiling.runner.sdk import host_target
 
 TARGET = "linux-aarch64"
 # QEMU learnt SME2 in 10.1; before that it knows SME.
@@ -24,8 +24,7 @@ NEEDED = (10, 1)
 _SYSROOT = Path("/usr/aarch64-linux-gnu")
 
 
-@dataclass(frozen=True)
-class Qemu:
+class Qemu(NamedTuple):
     path: str
     version: tuple[int, ...]
 
@@ -55,18 +54,15 @@ class EmulatorPlatform(ProcessPlatform):
     def __init__(self, no_lock: bool = False) -> None:
         native = host_target().name == TARGET
         build = build_runner(TARGET)
-        if native:
-            own = list_features([str(build.path)])
-            if own is not None and "sme2" in own.present:
-                super().__init__("emulator", build, prefix=(), timing="measured", no_lock=no_lock)
-                self.kernels_folder = self.folder
-                return
-        qemu = find_qemu()
-        if qemu is None:
+        own = list_features([str(build.path)]) if native else None
+        if own is not None and "sme2" in own.present:
+            super().__init__("emulator", build, prefix=(), timing="measured", no_lock=no_lock)
+        elif (qemu := find_qemu()) is not None:
+            self.qemu = qemu
+            sysroot = () if native else ("-L", str(_SYSROOT))
+            super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")
+        else:
             raise SetupError("no emulator: qemu-aarch64 is not in PATH", f"Install one: {how_to_install()}")
-        sysroot = () if native else ("-L", str(_SYSROOT))
-        self.qemu = qemu
-        super().__init__("emulator", build, prefix=(qemu.path, "-cpu", "max", *sysroot), timing="emulated")
         self.kernels_folder = self.folder
 
     def probe(self) -> Capabilities:

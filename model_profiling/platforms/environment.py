@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from model_profiling.base.programs import StartError, TimedOutError, run_program
-from model_profiling.platforms.cpus import cpu_names
-from model_profiling.platforms.sme_units import apple_units, linux_units
+from model_profiling.platforms.cpus import apple_units, cpu_names, linux_units
 from model_profiling.store.run_directory import NOT_RANDOMISED
 
 # From <sys/personality.h>; what `setarch -R` sets.
@@ -37,6 +36,9 @@ def boot_id() -> str:
 def _linux_facts() -> dict[str, object]:
     cpus, cpuinfo = Path("/sys/devices/system/cpu"), _read(Path("/proc/cpuinfo"))
     flags = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    # Unless every process gets its memory elsewhere, launches do not show how much that matters.
+    policy, personality = _read(Path("/proc/sys/kernel/randomize_va_space")), _read(Path("/proc/self/personality"))
+    switched_off = personality and int(personality, 16) & _ADDR_NO_RANDOMIZE
     return {
         "cpu": ", ".join(cpu_names(cpuinfo)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
@@ -46,16 +48,9 @@ def _linux_facts() -> dict[str, object]:
         "smt": _read(cpus / "smt" / "active"),
         "sme_units": linux_units(cpus),
         "sme_vector_bytes": _read(Path("/proc/sys/abi/sme_default_vector_length")),
-        "address_randomisation": _address_randomisation(),
+        "address_randomisation": NOT_RANDOMISED if policy == "0" or switched_off else "on" if policy else "",
         "virtualised": (flags is not None and "hypervisor" in flags[1].split()) or None,
     }
-
-
-def _address_randomisation() -> str:
-    """Return whether every process gets its memory elsewhere: else launches do not show how much that matters."""
-    policy, personality = _read(Path("/proc/sys/kernel/randomize_va_space")), _read(Path("/proc/self/personality"))
-    switched_off = personality and int(personality, 16) & _ADDR_NO_RANDOMIZE
-    return NOT_RANDOMISED if policy == "0" or switched_off else "on" if policy else ""
 
 
 def _macos_facts() -> dict[str, object]:

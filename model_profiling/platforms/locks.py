@@ -94,11 +94,11 @@ class Claims:
         work."""
         if measures == HOST:
             return self._alone()
-        gate = _try(_GATE, fcntl.LOCK_EX)
+        gate = _locked(_open(_GATE), fcntl.LOCK_EX)
         if gate is None:
             return Busy("a measurement on this machine waits for it to be free", _holder(_GATE))
         try:
-            shared = _try(HOST, fcntl.LOCK_SH)
+            shared = _locked(_open(HOST), fcntl.LOCK_SH)
         finally:
             os.close(gate)
         if shared is None:
@@ -115,7 +115,7 @@ class Claims:
 
     def try_target(self, name: str) -> Claim | Busy:
         """Return the lock of another machine alone."""
-        target = _try(name, fcntl.LOCK_EX)
+        target = _locked(_open(name), fcntl.LOCK_EX)
         if target is None:
             return Busy(f"{name.removeprefix('target-')} is being measured on", _holder(name))
         self._say(name)
@@ -123,12 +123,12 @@ class Claims:
 
     def _alone(self) -> Claim | Busy:
         if self._gate is None:
-            self._gate = _try(_GATE, fcntl.LOCK_EX)
+            self._gate = _locked(_open(_GATE), fcntl.LOCK_EX)
             if self._gate is None:
                 waiting = "another measurement on this machine waits for it to be free"
                 return Busy(waiting, _holder(HOST) or _holder(_GATE))
             self._say(_GATE)
-        host = _try(HOST, fcntl.LOCK_EX)
+        host = _locked(_open(HOST), fcntl.LOCK_EX)
         if host is None:
             return Busy("other jobs use this machine", _holder(HOST))
         self._say(HOST)
@@ -232,15 +232,9 @@ def process_exists(number: int) -> bool:
     """Return whether there is such a process on this machine, of whomever."""
     try:
         os.kill(number, 0)
-    except ProcessLookupError:
-        return False
-    except (OverflowError, OSError):
-        pass
+    except (OverflowError, OSError) as error:
+        return not isinstance(error, ProcessLookupError)
     return True
-
-
-def _try(name: str, how: int) -> int | None:
-    return _locked(_open(name), how)
 
 
 def _locked(handle: int, how: int) -> int | None:
@@ -259,7 +253,11 @@ def _open(name: str) -> int:
     if not os.environ.get(VARIABLE):
         for folder in filter(_is_for_all_users, _FOR_ALL_USERS):
             with contextlib.suppress(OSError):
-                return _only_name(open_lock(folder / f"sme2-kit-{name}.lock", os.O_RDONLY))
+                handle = open_lock(folder / f"sme2-kit-{name}.lock", os.O_RDONLY)
+                if os.fstat(handle).st_nlink == 1:
+                    return handle
+                # A file that has another name as well may be one that other programs lock.
+                os.close(handle)
     return _opened(_own_folder() / f"{name}.lock")
 
 
@@ -279,14 +277,6 @@ def _is_for_all_users(folder: Path) -> bool:
     except OSError:
         return False
     return stat.S_ISDIR(found.st_mode) and found.st_uid == 0 and found.st_mode & 0o1002 == 0o1002
-
-
-def _only_name(handle: int) -> int:
-    """Refuse a file that has another name as well: it may be one that other programs lock."""
-    if os.fstat(handle).st_nlink != 1:
-        os.close(handle)
-        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK))
-    return handle
 
 
 def _own_folder() -> Path:
@@ -310,17 +300,14 @@ def _said_in(name: str) -> Path:
 
 def _holder(name: str) -> str:
     """Return which process of this user holds a lock, as far as it said so and is still there."""
-    try:
+    said = b""
+    with contextlib.suppress(KitError, OSError):
         handle = os.open(_said_in(name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (KitError, OSError):
-        return ""
-    try:
-        said = os.pread(handle, _MOST_SAID, 0).decode(errors="replace")
-    except OSError:
-        said = ""
-    finally:
-        os.close(handle)
-    number, _, words = said.partition(" ")
+        try:
+            said = os.pread(handle, _MOST_SAID, 0)
+        finally:
+            os.close(handle)
+    number, _, words = said.decode(errors="replace").partition(" ")
     if not re.fullmatch(r"[0-9]{1,10}", number) or not words.isprintable() or not process_exists(int(number)):
         return ""
     return f"process {number} ({words})"

@@ -1,16 +1,24 @@
 """Which operators a program needs: those that the runner has, that a library beside it has, and that none has."""
 
+import contextlib
 import functools
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
 
+from model_profiling.base import cache
+from model_profiling.base.cache import kept_sha256
+from model_profiling.base.elf import read_library
 from model_profiling.base.errors import SetupError
 from model_profiling.base.programs import run_program
 from model_profiling.formats import pte
-from model_profiling.runner.build import Build
-from model_profiling.runner.custom_operators import needs_custom_operators, operator_libraries
+from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
+from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
 from model_profiling.runner.protocol import Operators, decode_message
+from model_profiling.upstream import libraries
+from model_profiling.upstream.reliance import why_not
+from model_profiling.upstream.torch_stubs import STUBS, generate_stubs
 
 
 def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
@@ -29,21 +37,18 @@ def missing_operators(build: Build, model: Path) -> list[str]:
     """
     if pte.why_unknown():
         return []
-    called = _called(pte.read(model))
-    try:
+    called, libraries = _called(pte.read(model)), tuple[Path, ...]()
+    with contextlib.suppress(SetupError):  # none for this machine: their operators are missing
         libraries = libraries_for(build, model)
-    except SetupError:
-        libraries = ()  # none for this machine: their operators are missing
     known = operators_of(build.path, libraries)
     return [name for name in called if name not in known]
 
 
 def refuse_missing_operators(build: Build, model: Path) -> None:
     """Refuse a program of one method that the runner cannot load; of several, only one may be run."""
-    try:
+    missing: list[str] = []
+    with contextlib.suppress(pte.PteError):  # the runner says what is wrong with it
         missing = missing_operators(build, model) if len(pte.read(model).methods) == 1 else []
-    except pte.PteError:
-        return  # the runner says what is wrong with it
     if missing:
         raise SetupError(
             f"{model} needs operators that the kit's runner does not have: {', '.join(missing)}",
@@ -69,3 +74,44 @@ def operators_of(runner: Path, libraries: tuple[Path, ...] = ()) -> frozenset[st
 def _called(program: pte.Program) -> list[str]:
     kernels = (step.name for method in program.methods for step in method.instructions if step.kind == pte.KERNEL)
     return list(dict.fromkeys(kernels))
+
+
+LIBRARY = Path(libraries.CUSTOM_OPERATORS)
+_OWN = "Give a runner_path with these operators built in, or export without them."
+_SYSTEM = ("libstdc++.", "libm.", "libgcc_s.", "libc.", "libdl.", "libpthread.", "librt.", "ld-linux")
+
+
+def needs_custom_operators(operators: Iterable[str]) -> bool:
+    return any(name.startswith(CUSTOM_OPERATORS) for name in operators)
+
+
+def operator_libraries(build: Build) -> tuple[Path, ...]:
+    """Return what the runner has to load, in this order, to have ExecuTorch's operators for language models."""
+    library = build.sdk.root / LIBRARY
+    if build.target.library_suffix != ".so":
+        raise SetupError(f"the kit's runner cannot load {CUSTOM_OPERATORS}* operators on {build.target.name}", _OWN)
+    if not library.is_file():
+        raise SetupError(f"executorch {build.sdk.version} has no {LIBRARY.name} for {build.target.name}", _OWN)
+    if problem := why_not(STUBS):
+        raise SetupError(problem, _OWN)
+    taken = read_library(library)
+    # Those that it wants loaded and that the runner does not have.
+    stubs = [name for name in taken.needed if not name.startswith((*_SYSTEM, libraries.PREFIX))]
+    source = generate_stubs(taken)
+    made_from = {
+        **build_inputs(build.target, build.sdk, build.command, build.compiler),
+        "libraries": " ".join(stubs),
+        "flags": " ".join(LIBRARY_FLAGS),
+        "source": cache.digest(source),
+        "library": kept_sha256(library),
+    }
+
+    def make(folder: Path) -> None:
+        # All stubs go into the first library; the others only have to be there.
+        for index, name in enumerate(stubs):
+            (folder / "stubs.cpp").write_text("" if index else source, encoding="utf-8")
+            words = (f"-Wl,-soname,{name}", "-o", name, "stubs.cpp")
+            compile_library(build, folder, f"the stubs for {LIBRARY.name}", *words)
+
+    home = cache.entry("operators", "operator library", made_from, make)
+    return (*(home / name for name in stubs), library)

@@ -1,7 +1,8 @@
-"""What platforms that start the runner as a process of this machine have in common."""
+"""Platforms that start the runner as a process of this machine; this machine itself is one, Linux or macOS."""
 
 import contextlib
 import os
+import platform
 import re
 import subprocess
 import time
@@ -12,18 +13,21 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, RunError, SetupError
+from model_profiling.base.on_progress import OnNote
 from model_profiling.base.programs import ChildProcess, TimedOutError, run_program, start
-from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
-from model_profiling.platforms.environment import boot_id
+from model_profiling.platforms.base import Capabilities, LaunchRequest, launch_flags, paced_flags
+from model_profiling.platforms.environment import boot_id, describe_host
 from model_profiling.platforms.locks import this_machine
 from model_profiling.platforms.operator_libraries import libraries_for, refuse_missing_operators
+from model_profiling.platforms.platform_table import Choice, local_name, row_of
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import Features, decode_message
 from model_profiling.runner.session import ProcessSession, runner_failure
-from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
-from model_profiling.upstream.kernel_calls import KERNEL_CALLS, trace_problem
+from model_profiling.store.made_by import RunnerKind, RunnerRecord
+from model_profiling.store.run_directory import Conditions, Timing
+from model_profiling.upstream.libraries import KERNEL_CALLS, trace_problem
 from model_profiling.upstream.reliance import why_not
 
 # How often a runner that is not the kit's is looked at while it runs.
@@ -32,10 +36,9 @@ _LOOK_S = 0.05
 
 def list_features(command: list[str]) -> Features | None:
     """Return what the kit's runner, started by `command`, says of its CPU; None if this is not the kit's runner."""
-    try:
+    with contextlib.suppress(TimedOutError):
         return features_in(run_program([*command, "--list_features"], timeout_s=60, doing="").stdout)
-    except TimedOutError:
-        return None
+    return None
 
 
 def features_in(said: bytes | str) -> Features | None:
@@ -73,10 +76,8 @@ def no_trace_note(target: str, libraries: Path | None = None) -> str:
     if target == "linux-aarch64":
         problem = why_not(KERNEL_CALLS) if libraries is None else trace_problem(libraries)
         return f"no kernel trace: {problem}" if problem else ""
-    return (
-        f"no kernel trace: the backend for {target} has no KleidiAI kernels; "
-        "only the active features and the operator names are known"
-    )
+    known = "only the active features and the operator names are known"
+    return f"no kernel trace: the backend for {target} has no KleidiAI kernels; {known}"
 
 
 class ProcessPlatform:
@@ -130,7 +131,7 @@ class ProcessPlatform:
         build = self._builds.get(request.runner.path, self.build)
         libraries = libraries_for(build, request.model)
         places = (request.model, request.inputs, request.etdump, request.output_base, tokens, libraries)
-        flags = paced_flags(request, LaunchFiles(*places))
+        flags = paced_flags(request, *places)
         variables = {}
         if request.kernel_trace is not None and not self.trace_note:
             variables = {**preload_environment(build_shim(build)), TRACE_VARIABLE: str(request.kernel_trace)}
@@ -141,9 +142,9 @@ class ProcessPlatform:
     def _open_runtime(self, request: LaunchRequest) -> ProcessSession:
         """Start the process of another runtime; what it compiles stays beside the log for its next launch."""
         _refuse_affinity(request)
-        flags = paced_flags(request, LaunchFiles(request.model, request.inputs, request.etdump, request.output_base))
+        flags = paced_flags(request, request.model, request.inputs, request.etdump, request.output_base)
         cache = f"--cache_dir={request.log.parent / 'compiled'}"
-        words = python_command("model_profiling.runtimes", request.runner.runtime, *flags, cache)
+        words = python_command("model_profiling.runtimes.runtime_process", request.runner.runtime, *flags, cache)
         return ProcessSession([*request.launch_prefix, *words], request.log, request.timeout_s, once=request.once)
 
     def _start(self, variables: dict[str, str]) -> list[str]:
@@ -189,9 +190,8 @@ def _watched(process: ChildProcess, timeout_s: float) -> int:
                 process.wait(timeout=_LOOK_S)
                 return peak
             with contextlib.suppress(OSError):
-                found = re.search(
-                    r"^VmHWM:\s*(\d+) kB", Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8"), re.MULTILINE
-                )
+                said = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
+                found = re.search(r"^VmHWM:\s*(\d+) kB", said, re.MULTILINE)
                 peak = max(peak, int(found[1]) * 1024 if found else 0)
             if time.monotonic() > deadline:
                 raise RunError(f"{process.args[0]!s} did not end within {timeout_s:g} s", "Raise `timeout_s`.")  # type: ignore[index]
@@ -205,3 +205,24 @@ def _refuse_affinity(request: LaunchRequest) -> None:
             f"`affinity` ('{request.affinity}') is for devices and hosts that are not this machine",
             'Use a launch_prefix here, for example ["taskset", "3"].',
         )
+
+
+class LocalPlatform(ProcessPlatform):
+    """Keeps the Platform protocol on the machine the kit itself runs on."""
+
+    def __init__(self, name: str | None = None, no_lock: bool = False) -> None:
+        wanted = name or local_name()
+        if wanted != local_name():
+            raise SetupError(
+                f"the {wanted} platform runs only on {row_of(wanted).system}; this machine is {platform.system()}",
+                f"Use scripts/{local_name()}_pipeline.py, or `sme2-kit run --platform {local_name()}`.",
+            )
+        super().__init__(wanted, build_runner(), prefix=(), timing="measured", no_lock=no_lock)
+
+    def probe(self) -> Capabilities:
+        return capabilities(self.features(), describe_host())
+
+
+def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> LocalPlatform:
+    """Open this machine."""
+    return LocalPlatform(choice.platform, choice.no_lock)

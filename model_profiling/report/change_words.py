@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from model_profiling.analysis.compare.program_changes import OVERHEAD
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
+from model_profiling.report.blocks import Number
 
 if TYPE_CHECKING:
     from model_profiling.analysis.compare.aspects import Aspect
@@ -34,6 +35,15 @@ class DifferenceRow(NamedTuple):
     def told(self) -> bool:
         """Whether the difference can be told from noise."""
         return bool(self.parts) and all(part.told for part in self.parts)
+
+    @property
+    def cells(self) -> tuple[Number, Number, Number]:
+        """Before, after and difference, as every table has them."""
+        return difference_cells(self.before_ms, self.after_ms, self.difference)
+
+
+def difference_cells(before_ms: float, after_ms: float, difference: str) -> tuple[Number, Number, Number]:
+    return numbers.ms_cell(before_ms), numbers.ms_cell(after_ms), Number(difference, after_ms - before_ms)
 
 
 def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
@@ -105,14 +115,14 @@ def difference_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
         known = changes.low_ms is not None and all(part.parts == 1 for part in others)
         unsure = "" if not known else ", each ~" if len(others) > 1 else ", ~"
         rows.append(_rest(f"{name}{unsure}", others)._replace(parts=others))
-    rows.append(DifferenceRow("all of it", changes.before_ms, changes.after_ms, f"{changes.difference_ms:+.3f} ms"))
-    return rows
+    return [*rows, _rest("all of it", [changes])]
 
 
 def part_row(part: PartChange) -> DifferenceRow:
     """Return the row of one part."""
-    times = (part.before_ms, part.after_ms, difference_text(part))
-    return DifferenceRow(part_name(part), *times, _described(part), [part])
+    said = what_changed(part)
+    what = f"{part_place(part)}: {said}" if said else ""
+    return DifferenceRow(part_name(part), part.before_ms, part.after_ms, difference_text(part), what, [part])
 
 
 def module_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
@@ -121,7 +131,7 @@ def module_rows(changes: ProgramChanges, most: int) -> list[DifferenceRow]:
         return []
     shown, others = changes.modules[:most], changes.modules[most:]
     rows = [DifferenceRow(each.module, each.before_ms, each.after_ms, difference_text(each)) for each in shown]
-    return [*rows, *([_rest(f"{len(others)} other{'s' if len(others) > 1 else ''}", others)] if others else [])]
+    return [*rows, *([_rest(counted(len(others), "other"), others)] if others else [])]
 
 
 def largest_sentence(changes: ProgramChanges, most: int = 3) -> str:
@@ -129,11 +139,7 @@ def largest_sentence(changes: ProgramChanges, most: int = 3) -> str:
     return "; ".join(f"{part_place(part)} {difference_text(part)}" for part in changes.told[:most])
 
 
-def _described(part: PartChange) -> str:
-    return f"{part_place(part)}: {what_changed(part) or 'nothing but the time'}"
-
-
-def _rest(name: str, those: Sequence[PartChange] | Sequence[ModuleChange]) -> DifferenceRow:
+def _rest(name: str, those: Sequence[PartChange] | Sequence[ModuleChange] | Sequence[ProgramChanges]) -> DifferenceRow:
     sums = [sum(getattr(each, side) for each in those) for side in ("before_ms", "after_ms", "difference_ms")]
     return DifferenceRow(name, sums[0], sums[1], f"{sums[2]:+.3f} ms")
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 from markupsafe import Markup, escape
@@ -23,82 +23,120 @@ from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
-from model_profiling.report.blocks import Name, Number, Report, address
-from model_profiling.report.content import headline, pair_changes
+from model_profiling.report.blocks import Block, Name, Number, Picture, Report, Section, Table, Tree, address
+from model_profiling.report.content import first_screen
+from model_profiling.report.content.comparison import BY_MODULE
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
-from model_profiling.report.pair_graph import pair_graph_data
-from model_profiling.report.timeline_data import timeline_data
-from model_profiling.report.words import ADVICE_NOTE, SME2_TITLE
+from model_profiling.report.graph_page import pair_graph_data, timeline_data
+from model_profiling.report.words import ADVICE_NOTE
 
 _FILES = Path(__file__).parent / "page"
-_SCRIPTS = ("common.js", "table.js", "whatif.js", "timeline.js", "theme.js")
 _VENDOR = "vendor/dagre.min.js"
 _GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js")
 
 
-def page(run: RunView, report: Report, figures: Mapping[str, tuple[str, str]]) -> str:
-    """Return the whole page as text. Each figure comes twice, for wide and for narrow screens, in the light theme."""
-    near = run.detailed
-    graphed = bool(run.shown) and graph_page.fits_report(near)
-    script = _script(*_SCRIPTS, *(_GRAPH_SCRIPTS if graphed else ()))
+Figures = Mapping[str, tuple[str, str]]
+
+
+class Extra(NamedTuple):
+    """What one can try, after a section: `whatif`, `graph`, a note that a graph is too large, or a `timeline`."""
+
+    kind: str
+    id: str = ""
+    title: str = ""
+    # Which of several compared pairs.
+    pair: int | None = None
+
+
+def page(
+    report: Report,
+    figures: Figures,
+    made_from: str = "",
+    extras: Mapping[str, Sequence[Extra]] | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> str:
+    """Return a report as one page. Each figure comes twice, for wide and for narrow screens, in the light theme.
+
+    `made_from` ends the footer: what the page can be made again from. `extras` stand after sections, by key, and work
+    on `data`. What a point of a figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
+    """
+    extras, kinds = extras or {}, {each.kind for several in (extras or {}).values() for each in several}
+    names = ["common.js", "table.js", "hover.js"]
+    names += ["tree.js"] if any(isinstance(b, Tree) and b.filter for s in report.sections for b in s.blocks) else []
+    names += [f"{kind}.js" for kind in ("whatif", "timeline") if kind in kinds]
+    names += _GRAPH_SCRIPTS if "graph" in kinds else ()
+    tables = any(isinstance(each, Table) for group in report.opening for each in group)
     return _rendered(
         "page.html",
-        script,
+        _script(*names, "theme.js"),
         report=report,
-        run=run,
-        figures=_figures(figures),
-        data=_json({**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}),
-        graphed=graphed,
-        ungraphed=bool(run.shown) and not graphed,
+        figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
+        parts=lambda section: _parts(section, figures),
+        made_from=made_from,
+        extras=extras,
+        data=_json(dict(data)) if data is not None else "",
         graph_alone=False,
         note=ADVICE_NOTE,
-        playable=run.measured and bool(run.shown),
+        pictured=tables and report.picture is not None and report.picture.chart in figures,
     )
 
 
-def overview(report: Report, figures: Mapping[str, tuple[str, str]], made_from: str) -> str:
-    """Return a page about many runs: a report's blocks in the same frame, with nothing of one run.
+class PagePart(NamedTuple):
+    """Some blocks of a section; what a picture shows already is folded."""
 
-    Figures are as of `page`; what a point of one stands for (its `description` in Vega-Lite) is shown where the mouse
-    is. `made_from` ends the footer: what the page can be made again from.
-    """
-    script = _script("common.js", "table.js", "hover.js", "theme.js")
-    return _rendered("overview.html", script, report=report, figures=_figures(figures), made_from=made_from)
+    blocks: list[Block]
+    folded: bool
 
 
-def comparison(
-    report: Report, figures: Mapping[str, tuple[str, str]], data: dict[str, Any], timelines: Sequence[str]
-) -> str:
+def _parts(section: Section, figures: Figures) -> list[PagePart]:
+    """Return the blocks of a section in order; of one that is not folded itself, tables below a picture are."""
+    found: list[PagePart] = []
+    for block in section.blocks:
+        picture = isinstance(block, Picture)
+        if found and not picture and not isinstance(found[-1].blocks[-1], Picture):
+            found[-1].blocks.append(block)
+        else:
+            after = bool(found) and not picture and isinstance(block, Table)
+            found.append(PagePart([block], after and not section.folded and bool(figures)))
+    return found
+
+
+def run_page(run: RunView, report: Report, figures: Figures) -> str:
+    """Return the page of a run, with its timeline and, if it is small enough, its graph."""
+    near = run.detailed
+    graphed = bool(run.shown) and graph_page.fits_report(near)
+    extras: dict[str, list[Extra]] = {"categories": [], "operators": []}
+    if run.measured and run.shown:
+        extras["categories"].append(Extra("whatif", "whatif", "What if"))
+        extras["operators"].append(Extra("timeline", "timeline", "Timeline"))
+    graph_extra = Extra("graph", "graph", "Graph") if graphed else Extra("ungraphed", "", run.directory)
+    extras["operators"] += [graph_extra] if run.shown else []
+    data = {**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}
+    made_from = f"with kit {run.manifest.kit_version}; everything here can be made again from the run directory."
+    return page(report, figures, made_from, extras, data)
+
+
+def comparison(report: Report, figures: Figures, data: dict[str, Any], timelines: Sequence[str]) -> str:
     """Return the page of compared pairs; `timelines` are the sections, pair by pair, that both timelines follow."""
-    graphed = "graph" in data
-    script = _script("common.js", "tree.js", "timeline.js", *(_GRAPH_SCRIPTS if graphed else ()), "theme.js")
-    return _rendered(
-        "compare.html",
-        script,
-        report=report,
-        figures=_figures(figures),
-        data=_json({**data, "colours": _colours()}),
-        timelines=timelines,
-        by_module=pair_changes.BY_MODULE,
-        graphed=graphed,
-        graph_alone=False,
-    )
+    extras: dict[str, list[Extra]] = {}
+    for number, key in enumerate(timelines):
+        section = report.section(key)
+        # Of several pairs with the title of its own.
+        title = section.title.replace(BY_MODULE, "Both timelines") if section is not None else "Both timelines"
+        extras[key] = [Extra("timeline", key.replace("changes", "timeline"), title, number)]
+    if "graph" in data:
+        last = report.sections[-1].key if report.sections else ""
+        extras.setdefault(last, []).append(Extra("graph", "graph", "Graph"))
+    return page(report, figures, "", extras, {**data, "colours": _colours()})
 
 
 def graph(run: RunView) -> str:
     """Return a page with the graph of a run and nothing else."""
     if not run.graphs:
         raise InputError(f"no experiment of {run.directory} has finished", "Measure it again: sme2-kit run")
-    script = _script("common.js", *_GRAPH_SCRIPTS, "theme.js")
-    bare = run.path.is_file()
-    return _rendered(
-        "graph.html",
-        script,
-        title=f"Graph of {run.path.stem}" if bare else f"Graph of {headline.title(run)}",
-        subtitle="" if bare else headline.subtitle(run),
-        data=_json({"graph": graph_page.graph_data(run), "colours": _colours()}),
-        graph_alone=True,
-    )
+    dump = run.path.is_file()
+    title, subtitle = (run.path.stem, "") if dump else (first_screen.title(run), first_screen.subtitle(run))
+    return _graph_alone(f"Graph of {title}", subtitle, graph_page.graph_data(run))
 
 
 def pair_graph(pairs: Sequence[ProgramPair]) -> str:
@@ -106,15 +144,13 @@ def pair_graph(pairs: Sequence[ProgramPair]) -> str:
     found = pair_graph_data(*pairs)
     if not found["graphs"]:
         raise InputError("it is not known which operators the two sides have", "Measure them again: sme2-kit run")
-    names = [(pair.before.name, pair.after.name) for pair in pairs]
-    return _rendered(
-        "graph.html",
-        _script("common.js", *_GRAPH_SCRIPTS, "theme.js"),
-        title="Graph of two programs",
-        subtitle="; ".join(f"{before} before, {after} now" for before, after in names),
-        data=_json({"graph": found, "colours": _colours()}),
-        graph_alone=True,
-    )
+    names = "; ".join(f"{pair.before.name} before, {pair.after.name} now" for pair in pairs)
+    return _graph_alone("Graph of two programs", names, found)
+
+
+def _graph_alone(title: str, subtitle: str, found: dict[str, Any]) -> str:
+    script, data = _script("common.js", *_GRAPH_SCRIPTS, "theme.js"), _json({"graph": found, "colours": _colours()})
+    return _rendered("graph.html", script, title=title, subtitle=subtitle, data=data, graph_alone=True)
 
 
 def _rendered(template: str, script: str, **values: Any) -> str:
@@ -122,12 +158,7 @@ def _rendered(template: str, script: str, **values: Any) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     style = (_FILES / "page.css").read_text(encoding="utf-8")
     shared = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": digest}
-    shared["sme2_title"] = SME2_TITLE
     return _environment().get_template(template).render(**shared, **values)
-
-
-def _figures(figures: Mapping[str, tuple[str, str]]) -> dict[str, list[Markup]]:
-    return {name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()}
 
 
 @lru_cache(maxsize=1)
@@ -155,9 +186,7 @@ def _inline(text: str) -> Markup:
     # An odd number of pieces: every backtick has its other.
     if len(parts) % 2 == 0:
         return escape(text)
-    return Markup("").join(
-        Markup("<code>{}</code>").format(part) if number % 2 else escape(part) for number, part in enumerate(parts)
-    )
+    return Markup("").join(Markup("<code>{}</code>").format(x) if n % 2 else escape(x) for n, x in enumerate(parts))
 
 
 def _script(*names: str) -> str:
@@ -182,27 +211,19 @@ def _colours() -> dict[str, list[str]]:
 
 def _data(run: RunView) -> dict[str, Any]:
     """Return what the scripts need: categories for what-if, one execution for the timeline, colours for both."""
-    metrics = run.summary.metrics
+    metrics, breakdowns = run.summary.metrics, {n: e.breakdown for n, e in run.summary.experiments.items()}
     experiments = {}
-    for name in run.shown:
-        experiment = run.summary.experiments[name]
+    for name in run.shown if run.measured else []:
         measured = metrics.experiments.get(name) if metrics else None
         experiments[name] = {
-            "execute_ms": experiment.breakdown.execute_ms,
+            "execute_ms": breakdowns[name].execute_ms,
             "latency_ms": measured.latency.median_ms if measured and measured.latency else None,
-            "categories": {entry.category: entry.ms for entry in experiment.breakdown.categories},
+            "categories": breakdowns[name].ms_by_category,
         }
-    return {
-        "experiments": experiments if run.measured else {},
-        "timelines": {name: _timeline(run, name) for name in run.timelines} if run.measured else {},
-        "colours": _colours(),
-        "of_interest": run.of_interest,
-        "labels": run.labels,
-    }
-
-
-def _timeline(run: RunView, experiment: str) -> dict[str, Any]:
-    return timeline_data(run.timelines[experiment], run.summary.experiments[experiment].breakdown.instances)
+    timed = run.timelines if run.measured else {}
+    timelines = {name: timeline_data(timeline, breakdowns[name].instances) for name, timeline in timed.items()}
+    shown = {"experiments": experiments, "timelines": timelines, "colours": _colours()}
+    return {**shown, "of_interest": run.of_interest, "labels": run.labels}
 
 
 def _json(value: object) -> Markup:

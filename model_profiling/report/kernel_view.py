@@ -1,4 +1,4 @@
-"""Kernel evidence: which kernel ran for which operator, as Markdown, as JSON, and as lines for the terminal."""
+"""Kernel evidence: which kernel ran for which operator, as Markdown and as JSON."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import msgspec
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence
 from model_profiling.analysis.sme2.kernel_table import MAKE, TableDifference
-from model_profiling.report import markdown
+from model_profiling.report import markdown, numbers
 from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
-from model_profiling.report.words import BareOperator, unique_labels
+from model_profiling.report.words import BareOperator, labelled, unique_labels
 from model_profiling.runner.protocol import Features
-from model_profiling.upstream.kernel_calls import KERNEL_PREFIX, MATRIX_KERNEL
+from model_profiling.upstream.libraries import KERNEL_PREFIX, MATRIX_KERNEL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from model_profiling.analysis.run.dumps import AnalysisSummary
     from model_profiling.analysis.run.run_view import RunView
-    from model_profiling.analysis.sme2.coverage import CoveredOperator
-    from model_profiling.analysis.sme2.weight_formats import FormatKernels
+    from model_profiling.analysis.sme2.coverage import CoveredOperator, FormatKernels
     from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
 
@@ -58,20 +57,17 @@ class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
 
 
 def kernels_data(run: RunView) -> Kernels:
-    from model_profiling.analysis.run.table_check import table_differences  # not for those who only show a coverage
+    # Not for those who only show a coverage.
+    from model_profiling.analysis.run.validated_forecasts import table_differences
 
     experiments = {
         name: ExperimentKernels(run.manifest.experiments[name].features, experiment.coverage, experiment.kernels)
         for name, experiment in run.summary.experiments.items()
         if experiment.coverage is not None
     }
-    return Kernels(
-        run.summary.model,
-        run.summary.platform,
-        experiments,
-        timing="traced" if run.measured else "emulated",
-        table=table_differences(run),
-    )
+    timing: EvidenceTiming = "traced" if run.measured else "emulated"
+    table = table_differences(run)
+    return Kernels(run.summary.model, run.summary.platform, experiments, timing=timing, table=table)
 
 
 def table_alerts(differences: Sequence[TableDifference], traced: int) -> list[str]:
@@ -82,7 +78,7 @@ def table_alerts(differences: Sequence[TableDifference], traced: int) -> list[st
     alerts = [
         f"THE TABLE OF KNOWN KERNELS IS WRONG of {name} ({entry.why}): it says {entry.table}, and "
         f"{entry.traced} ran. Please report it; {MAKE} makes it again."
-        for name, entry in list(zip(names, wrong, strict=True))[:_MOST_WRONG]
+        for name, entry in zip(names, wrong[:_MOST_WRONG], strict=False)
     ]
     if traced and not wrong:
         not_in_it = f", {unknown} of which it does not know" if unknown else ""
@@ -109,8 +105,7 @@ def _evidence(coverage: Coverage, kernels: KernelEvidence | None) -> list[Block]
     if coverage.formats:
         rows = [weight_cells(entry) for entry in coverage.formats]
         blocks += [Paragraph("Which weights get SME2:"), Table("weights", WEIGHT_COLUMNS, rows)]
-    rows = list(map(_row, operator_names(coverage), coverage.operators))
-    blocks.append(Table("kernels", _COLUMNS, rows))
+    blocks.append(Table("kernels", _COLUMNS, [_row(*each) for each in labelled(coverage.operators)]))
     if kernels is not None and kernels.at_load:
         blocks.append(Paragraph(f"While loading, weights were packed by: {kernel_counts(kernels.at_load)}."))
     return blocks
@@ -119,8 +114,8 @@ def _evidence(coverage: Coverage, kernels: KernelEvidence | None) -> list[Block]
 def weight_cells(entry: FormatKernels) -> Row:
     """Return one weight format as `WEIGHT_COLUMNS` has it."""
     kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
-    on_sme2 = Number("unknown" if entry.on_sme2 is None else str(entry.on_sme2), entry.on_sme2)
-    return (entry.weights, Number(str(entry.operators), entry.operators), on_sme2, Name(kernels), entry.why)
+    on_sme2 = Number("unknown", None) if entry.on_sme2 is None else numbers.count_cell(entry.on_sme2)
+    return (entry.weights, numbers.count_cell(entry.operators), on_sme2, Name(kernels), entry.why)
 
 
 def detailed_experiments(run: RunView) -> list[str]:
@@ -140,11 +135,8 @@ def detailed_experiments(run: RunView) -> list[str]:
 def log_view(logs: dict[str, list[TracedKernel]]) -> str:
     """Return kernels of several trace logs side by side: how often each log names each."""
     names = sorted({(entry.instructions, entry.kernel) for entries in logs.values() for entry in entries})
-    counts = {name: {entry.kernel: entry.count for entry in entries} for name, entries in logs.items()}
-    rows: list[Row] = []
-    for instructions, kernel in names:
-        found = [counts[name].get(kernel, 0) for name in logs]
-        rows.append((kernel, instructions, *(Number(str(count), count) for count in found)))
+    counts = [{entry.kernel: entry.count for entry in entries} for entries in logs.values()]
+    rows: list[Row] = [(k, how, *(numbers.count_cell(of.get(k, 0)) for of in counts)) for how, k in names]
     note = Paragraph("From trace runs: they show which kernels ran, not how fast.")
     table = Table("kernels", ("kernel", "instructions", *logs), rows)
     return markdown.render(Report("Kernels", "", [], [Section("kernels", "", [table, note])]))
@@ -154,51 +146,27 @@ def kernel_counts(kernels: list[KernelCalls]) -> str:
     return ", ".join(f"{call.kernel} ({call.calls})" for call in kernels)
 
 
-def operator_names(coverage: Coverage) -> list[str]:
-    return unique_labels(coverage.operators)
-
-
 def _row(name: str, operator: CoveredOperator) -> Row:
     kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
     calls = Number(", ".join(str(call.calls) for call in operator.kernels) or "-", None)
-    work = operator.multiply_accumulates
-    macs = Number(f"{work:,}" if work is not None else "-", work)
+    macs = numbers.cell(operator.multiply_accumulates, "{:,}".format)
     return (name, operator.level, kernels, calls, macs, operator.shape, operator.why_not)
 
 
-def coverage_lines(name: str, coverage: Coverage, detail: bool) -> list[str]:
-    """Return lines for the terminal: the headline, and in detail each operator's matrix kernel or why it has none."""
-    sme = f" (and SME {coverage.on_sme})" if coverage.on_sme else ""
-    lines = [f"  {name}: {coverage.headline}{sme}"]
+def kernel_rows(coverage: Coverage) -> list[Row]:
+    """Return each operator with its matrix kernel, or with what it runs on and why that is not SME2; where nobody can
+    say which is whose, the kernels."""
     if coverage.unknown:
-        return [*lines, *(f"    {call.kernel}  {call.calls} calls" for call in coverage.unassigned)]
-    if not detail:
-        return lines
-    lines += [f"    {line}" for line in _weight_lines(coverage)]
-    names = operator_names(coverage)
-    width = max(map(len, names), default=0)
+        return [(call.kernel, f"{call.calls} calls") for call in coverage.unassigned]
     said = {(entry.weights, entry.why) for entry in coverage.formats}
-    for label, operator in zip(names, coverage.operators, strict=True):
+    rows: list[Row] = []
+    for label, operator in labelled(coverage.operators):
         run = [call.kernel for call in operator.kernels if call.kernel.startswith(MATRIX_KERNEL)]
-        matrix = ", ".join(map(_short, run))
-        lines.append(f"    {label:<{width}}  {matrix or operator.level}{_reason(operator, said)}")
-    return lines
-
-
-def _weight_lines(coverage: Coverage) -> list[str]:
-    """Return `weights in int4 per channel: SME2 runs 7 of 7 (7 x ...)`."""
-    lines = []
-    for entry in coverage.formats:
-        kernels = ", ".join(f"{count} x {_short(kernel)}" for kernel, count in entry.kernels.items())
-        why = f": {entry.why}" if entry.why else ""
-        lines.append(f"weights in {entry.weights}: SME2 runs {entry.on_sme2} of {entry.operators} ({kernels}){why}")
-    return lines
+        # A reason that was said of all of its weight format is not said again.
+        why = f" ({operator.why_not})" if operator.why_not and (operator.weights, operator.why_not) not in said else ""
+        rows.append((label, (", ".join(map(_short, run)) or operator.level) + why))
+    return rows
 
 
 def _short(kernel: str) -> str:
     return kernel.removeprefix(KERNEL_PREFIX)
-
-
-def _reason(operator: CoveredOperator, said: set[tuple[str, str]]) -> str:
-    """Return why an operator does not run on SME2, unless that was said of all of its weight format."""
-    return f"  ({operator.why_not})" if operator.why_not and (operator.weights, operator.why_not) not in said else ""

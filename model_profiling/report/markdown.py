@@ -1,16 +1,16 @@
 """Markdown: blocks as text for a repository, a review, a wiki or a CI system. Nothing else writes Markdown."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from model_profiling.report.blocks import (
     AdviceBlock,
     Block,
-    Branch,
     Bullets,
     Cell,
     Code,
-    KeyFigure,
+    Detail,
+    Fact,
     Link,
     Name,
     Number,
@@ -22,7 +22,7 @@ from model_profiling.report.blocks import (
     Tree,
     address,
 )
-from model_profiling.report.words import ADVICE_NOTE, SME2_TITLE
+from model_profiling.report.words import ADVICE_NOTE
 
 # A tree cannot be folded here: all but the costliest parts are left to the page.
 _MOST_BRANCHES = 24
@@ -30,56 +30,54 @@ _MOST_BRANCHES = 24
 _INDENT = "\u2003"
 
 
-def render(report: Report, pictures: Mapping[str, str] | None = None, level: int = 1) -> str:
-    """Return a report as Markdown.
+def render(report: Report, pictures: Mapping[str, str] | None = None, level: int = 1, detail: Detail = "whole") -> str:
+    """Return a report as Markdown; of usual detail, folded sections are a line each.
 
     `pictures` says which file each chart is in, relative to where the text will lie; `level` is that of the title.
     """
-    lines = [f"{'#' * level} {text(report.title)}"]
-    lines += ["", text(report.subtitle)] if report.subtitle else []
-    lines += _first_screen(report)
+    pictures = pictures or {}
+    lines = [f"{'#' * level} {text(report.title)}", *_paragraphs(report.subtitle)]
+    lines += ["", *(f"- {text(sentence)}" for sentence in report.alerts)] if report.alerts else []
+    for group in report.opening:
+        facts = [line for each in group if isinstance(each, Fact) for line in _fact(each)]
+        lines += ["", *facts] if facts else []
+        lines += [line for each in group if isinstance(each, Table) for line in _table(each)]
+    lines += _block(report.picture, pictures, 0) if report.picture is not None else []
+    lines += _paragraphs(report.legend, *report.headline)
+    if report.findings:
+        lines += ["", f"{'#' * (level + 1)} What to do next", *_blocks(report.findings, {}), "", text(ADVICE_NOTE)]
+    closed = [section for section in report.sections if section.folded and detail == "usual"]
     for section in report.sections:
-        lines += _section(section, pictures or {}, level + 1)
+        lines += _section(section, pictures, level + 1) if section not in closed else []
+    if closed:
+        lines += ["", f"{'#' * (level + 1)} In the page", ""]
+        lines += [f"- {': '.join(filter(None, (text(each.title), text(each.result))))}" for each in closed]
     return "\n".join(lines) + "\n"
+
+
+def _paragraphs(*said: str) -> list[str]:
+    return [line for sentence in said if sentence for line in ("", text(sentence))]
+
+
+def _fact(fact: Fact) -> list[str]:
+    """Return a fact as an item of a list, the number bold, and its rows below it."""
+    said = " ".join(filter(None, (code(fact.lead), f"**{text(fact.value)}**" if fact.value else "", text(fact.note))))
+    rows = [f"  - {text(' '.join(filter(None, (fact.row_label, *row))))}" for row in fact.rows]
+    return [f"- {text(fact.label)}: {said}".rstrip(), *rows]
 
 
 def _section(section: Section, pictures: Mapping[str, str], level: int) -> list[str]:
     lines = _blocks(section.blocks, pictures)
-    if section.folded:
+    if section.folded and not section.result:
         import html
 
-        return ["", f"<details><summary>{html.escape(section.title)}</summary>", *lines, "", "</details>"]
-    return ["", f"{'#' * level} {text(section.title)}", *lines] if section.title else lines
+        title = html.escape(section.title)
+        return ["", f"<details><summary>{' '.join(title.split())}</summary>", *lines, "", "</details>"]
+    heading = ["", f"{'#' * level} {text(section.title)}", *_paragraphs(section.result)]
+    return [*heading, *lines] if section.title else lines
 
 
-def _first_screen(report: Report) -> list[str]:
-    lines = ["", *(f"- {text(sentence)}" for sentence in report.alerts)] if report.alerts else []
-    if report.figures:
-        lines += ["", *_figures(report.figures, report.subdued)]
-    if report.legend:
-        lines += ["", text(report.legend)]
-    if report.sme2:
-        lines += ["", f"## {SME2_TITLE}", ""]
-        lines += [f"- {text(f.label)}: **{text(f.value)}** ({text(f.note)})" for f in report.sme2]
-    if report.actions or report.no_actions:
-        lines += ["", "## What to do next", *_blocks(list(report.actions), {})]
-        lines += ["", text(ADVICE_NOTE if report.actions else report.no_actions)]
-    return lines + [line for sentence in report.headline for line in ("", text(sentence))]
-
-
-def _figures(figures: list[KeyFigure], subdued: bool) -> list[str]:
-    """Return one row of numbers under their names, bold unless subdued, and below each what to know of it."""
-    rows = [[f.label for f in figures], [f.value for f in figures], [f.note for f in figures]]
-    labels, values, notes = ([text(cell) for cell in row] for row in rows)
-    return [
-        _row(labels),
-        "|" + "---|" * len(figures),
-        _row(values if subdued else [f"**{value}**" for value in values]),
-        _row(notes),
-    ]
-
-
-def _blocks(blocks: list[Block] | list[AdviceBlock], pictures: Mapping[str, str]) -> list[str]:
+def _blocks(blocks: Sequence[Block], pictures: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     place = 0
     for block in blocks:
@@ -119,38 +117,25 @@ def _advice(advice: AdviceBlock, place: int) -> list[str]:
 
 
 def _table(table: Table) -> list[str]:
-    rule = "|" + "|".join("---:" if table.is_number(column) else "---" for column in range(len(table.columns))) + "|"
-    shown = table.rows if table.short is None else table.rows[: table.short]
-    rows = [_row([_cell(cell) for cell in cells]) for cells in shown]
-    lines = ["", _row([text(column) for column in table.columns]), rule, *rows]
-    left = len(table.rows) - len(shown)
-    return [*lines, "", f"and {left} more, which the HTML page lists."] if left else lines
+    rules = ["---:" if table.is_number(column) else "---" for column in range(len(table.columns))]
+    shown = table.rows[: table.short]
+    return _lines(table.columns, rules, [map(_cell, cells) for cells in shown], len(table.rows) - len(shown))
 
 
 def _tree(tree: Tree) -> list[str]:
-    branches = list(_flat(tree.root))
-    # No part costs more than what it is a part of, so that none is without that.
-    least = sorted((branch.share for _, branch in branches), reverse=True)[:_MOST_BRANCHES][-1]
-    columns = ["part of the model", *tree.columns]
-    lines = ["", _row([text(column) for column in columns]), "|---|" + "---:|" * len(tree.columns)]
-    shown = [item for item in branches if item[1].share >= least]
+    shown, left = tree.costliest(_MOST_BRANCHES)
+    rows = []
     for depth, branch in shown:
-        words = " ".join(part for part in (_cell(branch.name), _cell(branch.detail)) if part)
-        lines.append(_row([_INDENT * depth + words, *(_cell(cell) for cell in branch.cells)]))
-    left = len(branches) - len(shown)
-    return [*lines, "", f"and {left} more, which the HTML page lists."] if left else lines
+        words = " ".join(filter(None, (_cell(branch.name), _cell(branch.detail))))
+        rows.append([_INDENT * depth + words, *map(_cell, branch.cells)])
+    return _lines(["part of the model", *tree.columns], ["---", *["---:"] * len(tree.columns)], rows, left)
 
 
-def _flat(branch: Branch, depth: int = 0) -> Iterator[tuple[int, Branch]]:
-    """Yield a tree's rows in order, each with its depth."""
-    yield depth, branch
-    for child in branch.children:
-        yield from _flat(child, depth + 1)
-
-
-def _row(cells: list[str]) -> str:
-    """Return a row of cells that are Markdown already."""
-    return "| " + " | ".join(cells) + " |"
+def _lines(columns: Sequence[str], rules: list[str], rows: Iterable[Iterable[str]], left: int) -> list[str]:
+    """Return a table of cells that are Markdown already."""
+    made = [f"| {' | '.join(cells)} |" for cells in (map(text, columns), *rows)]
+    more = ["", f"and {left} more, which the HTML page lists."] if left else []
+    return ["", made[0], f"|{'|'.join(rules)}|", *made[1:], *more]
 
 
 def _cell(cell: Cell) -> str:
@@ -177,12 +162,9 @@ def text(value: str) -> str:
     """Make untrusted text plain in Markdown: no markup, no table breaks, no new lines; identifiers as code."""
     # Splitting by a pattern with one group alternates between what is around it and the group.
     parts = _CODE.split(" ".join(value.split()))
-    words = "".join(code(part) if number % 2 else _words(part) for number, part in enumerate(parts))
+    said = (code(part) if n % 2 else " ".join(map(_word, part.split(" "))) for n, part in enumerate(parts))
+    words = "".join(said)
     return f"\\{words}" if words.startswith("#") else words
-
-
-def _words(value: str) -> str:
-    return " ".join(_word(word) for word in value.split(" "))
 
 
 def _word(word: str) -> str:
@@ -191,16 +173,10 @@ def _word(word: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    for character in "\\`*_{}[]<>|":
-        value = value.replace(character, "\\" + character)
-    return value
+    return re.sub(r"[\\`*_{}\[\]<>|]", r"\\\g<0>", value)
 
 
 def code(value: str) -> str:
     """Return untrusted text as code in a table or a sentence; nothing in it can end the code or the cell."""
     value = " ".join(value.split())
-    if not value:
-        return ""
-    if any(character in value for character in "`<>|"):
-        return _escaped(value)
-    return f"`{value}`"
+    return f"`{value}`" if value and not set(value) & set("`<>|") else _escaped(value)

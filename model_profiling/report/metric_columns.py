@@ -1,15 +1,15 @@
 """The metrics of an experiment, one entry each: every table of every report shows these, under one name and format.
 
-A new metric is a field that `analysis/metrics.py` fills and an entry here.
+A new metric is a field that `analysis/compare/metrics.py` fills and an entry here.
 """
 
 from collections.abc import Callable, Iterable
+from operator import attrgetter
 from typing import Literal
 
 import msgspec
 
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
-from model_profiling.analysis.timing.latency import Latency
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Number
 
@@ -49,64 +49,36 @@ class Column(msgspec.Struct, frozen=True):
         return f"{self.label} ({self.better} is better)" if self.better else self.label
 
 
-def _of(value: Callable[[Latency], float | None]) -> Getter:
-    return lambda measured: value(measured.latency) if measured.latency is not None else None
+def _of(path: str) -> Getter:
+    """Return what gets a number of a record within the metrics; None where there is no such record."""
+    record, getter = path.partition(".")[0], attrgetter(path)
+    return lambda measured: getter(measured) if getattr(measured, record) is not None else None
 
 
-def _tracer_unknown(measured: ExperimentMetrics) -> str:
-    """Return `~` where the cost is too little to tell, a dash where it was not measured."""
-    return "~" if measured.tracer_overhead_measured else "-"
-
-
-def _first_result(measured: ExperimentMetrics) -> float | None:
-    """Return the time from the start of a process to its first result."""
-    return measured.startup.first_result.median_ms if measured.startup is not None else None
-
-
-def _peak(measured: ExperimentMetrics) -> float | None:
-    return measured.memory.peak_bytes if measured.memory is not None else None
-
-
-def _tokens(measured: ExperimentMetrics) -> float | None:
-    return measured.phase.token_per_sec if measured.phase is not None else None
-
-
+_FULL: tuple[Literal["lower"], Detail] = ("lower", "full")
 COLUMNS: tuple[Column, ...] = (
     # Of language models only: see `columns`.
-    Column("token", "tokens/s", "per_sec", _tokens, numbers.rate, "higher", "phase"),
-    Column("median", "median", "ms", _of(lambda x: x.median_ms), numbers.ms, "lower"),
-    Column("mad", "MAD", "percent", _of(lambda x: x.mad_percent), numbers.spread, "lower"),
-    Column("p95", "p95", "ms", _of(lambda x: x.p95_ms), numbers.ms, "lower"),
-    Column("runs", "runs", "", _of(lambda x: x.runs), numbers.count),
-    Column("launches", "launches", "", _of(lambda x: x.launches), numbers.count, detail="full"),
+    Column("token", "tokens/s", "per_sec", _of("phase.token_per_sec"), numbers.rate, "higher", "phase"),
+    Column("median", "median", "ms", _of("latency.median_ms"), numbers.ms, "lower"),
+    Column("mad", "MAD", "percent", _of("latency.mad_percent"), numbers.spread, "lower"),
+    Column("p95", "p95", "ms", _of("latency.p95_ms"), numbers.ms, "lower"),
+    Column("runs", "runs", "", _of("latency.runs"), numbers.count),
+    Column("launches", "launches", "", _of("latency.launches"), numbers.count, detail="full"),
+    Column("launch_spread", "launch spread", "percent", _of("latency.launch_spread_percent"), numbers.spread, *_FULL),
     Column(
-        "launch_spread",
-        "launch spread",
-        "percent",
-        _of(lambda x: x.launch_spread_percent),
-        numbers.spread,
-        "lower",
-        "full",
+        *("tracer_cost", "tracer cost", "percent", lambda measured: measured.tracer_overhead_percent),
+        *(numbers.percent, *_FULL),
+        lambda measured: "~" if measured.tracer_overhead_measured else "-",  # too little to tell; not measured
     ),
-    Column(
-        "tracer_cost",
-        "tracer cost",
-        "percent",
-        lambda measured: measured.tracer_overhead_percent,
-        numbers.percent,
-        "lower",
-        "full",
-        _tracer_unknown,
-    ),
-    Column("first_result", "start-up", "ms", _first_result, numbers.ms, "lower"),
-    Column("peak_memory", "peak memory", "bytes", _peak, numbers.mebibytes, "lower"),
-    Column("min", "min", "ms", _of(lambda x: x.min_ms), numbers.ms, "lower", "distribution"),
-    Column("p90", "p90", "ms", _of(lambda x: x.p90_ms), numbers.ms, "lower", "distribution"),
-    Column("p99", "p99", "ms", _of(lambda x: x.p99_ms), numbers.ms, "lower", "distribution"),
-    Column("max", "max", "ms", _of(lambda x: x.max_ms), numbers.ms, "lower", "distribution"),
-    Column("cv", "CV", "percent", _of(lambda x: x.cv_percent), numbers.spread, "lower", "distribution"),
-    Column("drift", "drift", "percent", _of(lambda x: x.drift_percent), numbers.percent, None, "distribution"),
-    Column("outliers", "outliers", "", _of(lambda x: x.outliers), numbers.count, "lower", "distribution"),
+    Column("first_result", "start-up", "ms", _of("startup.first_result.median_ms"), numbers.ms, "lower"),
+    Column("peak_memory", "peak memory", "bytes", _of("memory.peak_bytes"), numbers.mebibytes, "lower"),
+    Column("min", "min", "ms", _of("latency.min_ms"), numbers.ms, "lower", "distribution"),
+    Column("p90", "p90", "ms", _of("latency.p90_ms"), numbers.ms, "lower", "distribution"),
+    Column("p99", "p99", "ms", _of("latency.p99_ms"), numbers.ms, "lower", "distribution"),
+    Column("max", "max", "ms", _of("latency.max_ms"), numbers.ms, "lower", "distribution"),
+    Column("cv", "CV", "percent", _of("latency.cv_percent"), numbers.spread, "lower", "distribution"),
+    Column("drift", "drift", "percent", _of("latency.drift_percent"), numbers.percent, None, "distribution"),
+    Column("outliers", "outliers", "", _of("latency.outliers"), numbers.count, "lower", "distribution"),
 )
 
 

@@ -1,8 +1,16 @@
 """How numbers are written, in one place: Markdown, the page, pictures and the terminal show the same digits."""
 
 import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from model_profiling.base.units import rounded_ms, shown_mib, shown_ms
+from model_profiling.report.blocks import Number
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.compare.comparison import Change
+    from model_profiling.analysis.process.scaling import ThreadSwitch
+    from model_profiling.analysis.process.startup import Ratio
 
 # An interval from half to twice, or wider, says nothing of a ratio.
 _BOUNDS_NOTHING = 2
@@ -83,3 +91,32 @@ def _tells(low: float | None, high: float | None) -> bool:
 def spread(percent: float | None) -> str:
     """Return how much executions (MAD) or launches (standard deviation) differ; a dash for too few of them."""
     return "-" if percent is None else f"{percent:.1f} %"
+
+
+# Cells of numbers that are not known, and of those that there are none of.
+UNKNOWN, NOTHING = Number("-", None), Number("", None)
+
+
+def cell(value: float | None, shown: Callable[[float], str]) -> Number:
+    """Return a cell with a number as it is shown; a dash for one that is not known."""
+    return UNKNOWN if value is None else Number(shown(value), value)
+
+
+def ms_cell(value: float | None) -> Number:
+    return cell(value, ms)
+
+
+def share_cell(value: float | None) -> Number:
+    return cell(value, share)
+
+
+def bytes_cell(value: float | None) -> Number:
+    return cell(value, mebibytes)
+
+
+def count_cell(value: int | None) -> Number:
+    return cell(value, str)
+
+
+def speedup_cell(change: "Change | Ratio | ThreadSwitch") -> Number:
+    return Number(bounded_speedup(change.ratio, change.low, change.high), change.ratio)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from model_profiling.analysis.timing.intervals import ASSUMED_SPREAD
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class PlacedOperator(Protocol):
     def instruction(self) -> int: ...
 
 
+Placed = TypeVar("Placed", bound=PlacedOperator)
+
+
 class BareOperator(NamedTuple):
     """An operator of which only a kernel trace tells."""
 
@@ -46,7 +50,10 @@ def unique_labels(operators: Iterable[PlacedOperator]) -> list[str]:
     module, its line, both, the instruction of its delegate."""
     operators = list(operators)
     count = Counter(operator.name for operator in operators)
-    places = [_places(operator) if count[operator.name] > 1 else [] for operator in operators]
+    places: list[list[str]] = []
+    for each in operators:
+        known = list(dict.fromkeys(filter(None, [each.module, each.source_line, source(each)])))
+        places.append([*known, f"instruction {each.instruction}"] if count[each.name] > 1 else [])
     often = Counter((operator.name, place) for operator, own in zip(operators, places, strict=True) for place in own)
     return [
         f"{x.name} ({next((place for place in own if often[x.name, place] == 1), own[-1])})" if own else x.name
@@ -54,20 +61,23 @@ def unique_labels(operators: Iterable[PlacedOperator]) -> list[str]:
     ]
 
 
-def _places(operator: PlacedOperator) -> list[str]:
-    known = [operator.module, operator.source_line]
-    return [*filter(None, [*known, " ".join(known) if all(known) else ""]), f"instruction {operator.instruction}"]
+def labelled(operators: Sequence[Placed]) -> list[tuple[str, Placed]]:
+    """Return operators with names that are told apart."""
+    return list(zip(unique_labels(operators), operators, strict=True))
 
 
+# So many places of several operators are said.
+_MOST_PLACES = 2
 # How it is known which operators SME2 runs.
 EVIDENCE = {
     "table": "from the table of known kernels of its ExecuTorch",
     "emulated": "seen under emulation",
     "traced": "traced on a CPU that has SME2",
 }
-SME2_TITLE = "What SME2 does for this model"
-ADVICE_NOTE = "Shares are of the time of this run: what a change brings, only measuring both programs tells."
-BUSY = "measured on a busy machine, do not rely on it"
+# What a forecast's times stand on.
+BASIS = {"measured": "measured on this Arm CPU", "modelled": "modelled from the program"}
+ADVICE_NOTE = "Shares are of this run; only measuring both programs tells what a change brings."
+BUSY = "the machine was busy"
 
 
 def comparison_sentence(comparison: Comparison, busy: bool = True) -> str:
@@ -75,8 +85,10 @@ def comparison_sentence(comparison: Comparison, busy: bool = True) -> str:
 
     `busy` is False where one line says of several comparisons that the machine was busy.
     """
-    disturbed = [BUSY] if busy and comparison.contended and comparison.high is not None else []
-    return "; ".join([_verdict(comparison), *disturbed, *_launches(comparison), *comparison.caveats])
+    if comparison.contended and not busy:
+        return f"{comparison.after} and {comparison.before}: not known"
+    caveats = [] if comparison.contended or comparison.high is None else comparison.caveats
+    return "; ".join([_verdict(comparison), *_launches(comparison), *caveats])
 
 
 def busy_sentence(comparisons: Iterable[Comparison]) -> str:
@@ -92,7 +104,7 @@ def busy_sentence(comparisons: Iterable[Comparison]) -> str:
 
 def _launches(comparison: Comparison) -> list[str]:
     """Say so where the interval rests on an assumption: too few launches show nothing of how launches differ."""
-    if comparison.high is None or comparison.launch_spread_percent is not None:
+    if comparison.high is None or comparison.contended or comparison.launch_spread_percent is not None:
         return []
     count = "one launch" if comparison.launches == 1 else f"{comparison.launches} launches"
     return [f"{count} per side: the spread between launches is not known, {ASSUMED_SPREAD:.1%} is assumed"]
@@ -101,8 +113,8 @@ def _launches(comparison: Comparison) -> list[str]:
 def _verdict(comparison: Comparison) -> str:
     confidence = f"{comparison.confidence * 100:g} % interval"
     pair = f"{comparison.after} and {comparison.before}"
-    if comparison.high is None:
-        return f"{pair}: too few turns ({comparison.turns}) to compare; run more"
+    if comparison.high is None or comparison.contended:
+        return f"{pair}: {', '.join(factor(comparison))}"
     if comparison.verdict == "no difference seen":
         bounds = f"{confidence} {comparison.low:.3f} to {comparison.high:.3f}"
         unseen = f"differences below {comparison.resolution_percent:.1f} % are not detectable in this run"
@@ -116,11 +128,8 @@ def _verdict(comparison: Comparison) -> str:
 def startup_sentence(comparison: StartupComparison, busy: bool = True) -> str:
     """Return the time to the first result of two experiments, said as latency is."""
     found = comparison.first_result
-    if found.high is None:
-        said = f"{found.after} and {found.before}: too few launches ({found.turns}) to compare"
-    else:
-        said = comparison_sentence(found, busy)
-    return f"time to the first result: {said}"
+    too_few = f"{found.after} and {found.before}: too few launches ({found.turns}) to compare"
+    return f"time to the first result: {too_few if found.high is None else comparison_sentence(found, busy)}"
 
 
 def memory_sentence(comparison: MemoryComparison) -> str:
@@ -152,15 +161,11 @@ def kernels_sentence(comparison: KernelComparison) -> str:
     if not comparison.changed:
         return f"kernels of {pair}: the same in all {comparison.operators} operators"
     names = unique_labels(BareOperator(change.operator, change.instruction) for change in comparison.changed)
-    changes = list(zip(names, comparison.changed, strict=True))[:3]
-    shown = [f"{name} {_kernel_names(c.before)}, now {_kernel_names(c.after)}" for name, c in changes]
+    changes = [(" + ".join(c.before) or "none", " + ".join(c.after) or "none") for c in comparison.changed[:3]]
+    shown = [f"{name} {before}, now {after}" for name, (before, after) in zip(names, changes, strict=False)]
     more = f"; and {len(comparison.changed) - 3} more" if len(comparison.changed) > 3 else ""
     count = f"{len(comparison.changed)} of {comparison.operators} operators"
     return f"kernels of {pair}: {count} call others: {'; '.join(shown)}{more}"
-
-
-def _kernel_names(kernels: list[str]) -> str:
-    return " + ".join(kernels) or "none"
 
 
 def growth_sentence(memory: Memory) -> str:
@@ -171,11 +176,6 @@ def growth_sentence(memory: Memory) -> str:
     if memory.leak:
         return f"memory grows by {numbers.mebibytes(each)} with every inference: a leak"
     return f"memory does not grow with inferences ({memory.executions} in each process)"
-
-
-def with_cost(title: str, measured: str) -> str:
-    """Return the title of a finding; of start-up or memory with what was measured."""
-    return f"{title} ({measured})" if measured else title
 
 
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?")
@@ -195,8 +195,8 @@ def merge_sentences(said: Iterable[tuple[str, str]], ranges: bool = False) -> li
 
 def _ranged(sentences: list[str]) -> str:
     """Merge sentences that differ only in their numbers into one."""
-    numbers = [sorted(set(column), key=float) for column in zip(*map(_NUMBER.findall, sentences), strict=True)]
-    spans = iter([_span(column[0], column[-1]) for column in numbers])
+    columns = [sorted(set(column), key=float) for column in zip(*map(_NUMBER.findall, sentences), strict=True)]
+    spans = iter([column[0] if len(column) == 1 else f"{column[0]} to {column[-1]}" for column in columns])
     return _NUMBER.sub(lambda _: next(spans), sentences[0])
 
 
@@ -212,75 +212,84 @@ def agreement_sentence(agreement: Agreement) -> str:
     sqnr = f", SQNR {agreement.sqnr_db:.1f} dB" if agreement.sqnr_db is not None else ""
     alone = agreement.dtype_sqnr_db
     # Worth its place where the dtype's own noise is what one sees.
-    sqnr += (
-        f" (the dtype alone: {alone:.1f} dB)"
-        if sqnr and agreement.right == "eager" and alone is not None and alone < 40
-        else ""
-    )
+    if sqnr and agreement.right == "eager" and alone is not None and alone < 40:
+        sqnr += f" (the dtype alone: {alone:.1f} dB)"
     cosine = "unknown" if agreement.cosine is None else f"{agreement.cosine:.6f}"
-    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {cosine}{sqnr}{differs}{odd}"
+    place = agreement.in_output if differs else ""
+    return f"{pair}: max error {agreement.max_abs_error:.2g}, cosine {cosine}{sqnr}{place}{differs}{odd}"
 
 
-def forecast_sentence(forecast: Forecast) -> str:
-    """Return what SME2 would change on its target, or under the mildest and the boldest assumption: a prediction."""
-    if not forecast.on_sme2:
-        none = f"none of the {forecast.eligible} CONV and GEMM operators" if forecast.eligible else "no operator"
-        return f"Prediction: SME2 would run {none}, so nothing becomes faster by it (1.00x)."
-    if forecast.target:
-        return _on_target(forecast)
-    now, least, most = forecast.now, forecast.predictions[0], forecast.predictions[-1]
-    grown = max(now.shares, key=lambda name: most.shares[name] - now.shares[name])
-    assumed = _span(f"{least.speedups['SME2']:g}x", f"{most.speedups['SME2']:g}x")
-    gain = _span(f"{least.ratio:.1f}x", f"{most.ratio:.1f}x")
-    share = _span(f"{least.shares[grown]:.0%}", f"{most.shares[grown]:.0%}")
-    return (
-        f"Prediction: if SME2 made the {forecast.on_sme2} operators that it runs {assumed} faster, the whole would be "
-        f"{gain} faster, and {grown} would take {share} of the time instead of {now.shares[grown]:.0%}."
-    )
+def forecast_time(forecast: Forecast, ms: float) -> str:
+    """Return a time of a forecast: in milliseconds if it is this machine's, else as part of the whole without SME2."""
+    whole = forecast.now.predicted_ms
+    return numbers.ms(ms) if forecast.basis == "measured" else numbers.share(ms / whole if whole else 0.0)
 
 
-def _on_target(forecast: Forecast) -> str:
-    before, after = forecast.without or forecast.now, forecast.predictions[-1]
-    grown = max(before.shares, key=lambda name: after.shares[name] - before.shares[name])
-    bounds = forecast.speedup_range
-    told = f" ({bounds[0]:.1f}x to {bounds[1]:.1f}x)" if bounds else ""
-    return (
-        f"Prediction: SME2 as on {forecast.target} would run {forecast.on_sme2} operators and make the whole "
-        f"{forecast.speedups[-1]:.1f}x faster{told}; {grown} would take {after.shares[grown]:.0%} of the time instead "
-        f"of {before.shares[grown]:.0%}."
-    )
+def operator_name(name: str, where: str, count: int = 1) -> str:
+    """Return `16 x index.Tensor_out (portable)`; a single one without its number."""
+    return f"{f'{count} x ' if count > 1 else ''}{name}{' (portable)' if where == 'portable' else ''}"
 
 
-def _span(low: str, high: str) -> str:
-    return low if low == high else f"{low} to {high}"
+def bounded_factor(comparison: Comparison) -> tuple[str, str]:
+    """Return how many times faster, and between which bounds, as short as it can be said."""
+    if comparison.contended:
+        return "not known", "(the machine was busy)"
+    if comparison.high is None:
+        return factor(comparison)[0], f"({_estimate(comparison)})"
+    if comparison.verdict == "no difference seen":
+        return comparison.verdict, f"({comparison.low:.2f} to {comparison.high:.2f})"
+    ratio, low, high = _as_said(comparison)
+    return f"{ratio:.2f}x {comparison.verdict}", f"({low:.2f} to {high:.2f})"
 
 
-def located_name(name: str, where: str) -> str:
-    return f"{name} (portable)" if where == "portable" else name
-
-
-def counted_name(count: int, name: str) -> str:
-    """Return `16 x index.Tensor_out`; a single one by its name alone."""
-    return f"{count} x {name}" if count > 1 else name
+def predicted_factor(forecast: Forecast) -> tuple[str, str]:
+    """Return `2.2x` and `faster, predicted (2.1 to 2.2, as on Apple M4)`."""
+    bounds, gain = forecast.speedup_range, forecast.ratio
+    said = [f"{bounds[0]:.1f} to {bounds[1]:.1f}"] if bounds else []
+    said += [f"as on {forecast.target.partition(',')[0]}"] if forecast.target else []
+    said += [BASIS[forecast.basis]] if forecast.basis == "modelled" else []
+    what = "faster, predicted" if f"{gain:.1f}" != "1.0" else "no gain, predicted"
+    return f"{gain:.1f}x", f"{what} ({', '.join(said)})" if said else what
 
 
 def factor(comparison: Comparison) -> tuple[str, str]:
     """Return how many times faster, and its interval with what a reader must know of it."""
     interval = f"{comparison.confidence * 100:g} % interval"
+    if comparison.contended and comparison.high is not None:
+        return "not known", "; ".join([BUSY, *comparison.caveats])
     if comparison.high is None:
-        return "not known", "; ".join([f"too few turns ({comparison.turns}) to compare; run more", *comparison.caveats])
+        way, times = ("faster", comparison.ratio) if comparison.ratio >= 1 else ("slower", 1 / comparison.ratio)
+        return f"about {times:.2f}x {way}", "; ".join([_estimate(comparison), "run more", *comparison.caveats])
+    ratio, low, high = _as_said(comparison)
+    value, notes = f"{ratio:.2f}x {comparison.verdict}", [f"{interval} {low:.2f} to {high:.2f}"]
     if comparison.verdict == "no difference seen":
         unseen = f"differences below {comparison.resolution_percent:.1f} % are not detectable"
-        value, notes = "no difference", [f"{interval} {comparison.low:.3f} to {comparison.high:.3f}", unseen]
-    else:
-        ratio, low, high = _as_said(comparison)
-        value, notes = f"{ratio:.2f}x {comparison.verdict}", [f"{interval} {low:.2f} to {high:.2f}"]
+        value, notes = "no difference", [f"{interval} {low:.3f} to {high:.3f}", unseen]
     notes += ["measured separately"] if not comparison.paired else []
-    notes += [BUSY] if comparison.contended else []
     return value, "; ".join([*notes, *_launches(comparison), *comparison.caveats])
+
+
+def _estimate(comparison: Comparison) -> str:
+    """Return how sure one may be of what too few turns show."""
+    if comparison.estimate is None:
+        return f"too few turns ({comparison.turns}) to say how sure"
+    low, high = comparison.estimate if comparison.ratio >= 1 else (1 / value for value in comparison.estimate[::-1])
+    return f"{low:.2f} to {high:.2f}, estimated from {counted(comparison.turns, 'turn')}"
 
 
 def _as_said(comparison: Comparison) -> tuple[float, float, float]:
     """Return the ratio and its bounds in the direction of the verdict: twice slower, not 0.5 times faster."""
     ratio, low, high = comparison.ratio, comparison.low, comparison.high or comparison.ratio
     return (1 / ratio, 1 / high, 1 / low) if comparison.verdict == "slower" else (ratio, low, high)
+
+
+def source(entry: PlacedOperator | None) -> str:
+    """Return where in PyTorch an operator comes from: module and line, as far as they are known."""
+    return " ".join(part for part in (entry.module, entry.source_line) if part) if entry is not None else ""
+
+
+def some(texts: Iterable[str]) -> str:
+    """Return the first of several texts, and how many more there are."""
+    found = list(dict.fromkeys(text for text in texts if text))
+    more = f" and {len(found) - _MOST_PLACES} more" if len(found) > _MOST_PLACES else ""
+    return ", ".join(found[:_MOST_PLACES]) + more

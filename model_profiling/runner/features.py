@@ -1,7 +1,7 @@
 """The one table of CPU features: how to prove each, what builds on it, which one is switched.
 
 XNNPACK chooses its kernels from cpuinfo's private table. The runner clears bytes of that table, so where each feature
-has its byte (`upstream/cpuinfo.py`) must be right; the `proof` of each feature names the independent source that the
+has its byte (`upstream/libraries.py`) must be right; the `proof` of each feature names the independent source that the
 runner compares with the table before it trusts it, on Arm Linux with what is to be masked hidden in that source.
 `build.py` turns this table into a C++ header, so the runner and the kit cannot disagree.
 """

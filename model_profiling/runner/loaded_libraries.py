@@ -6,16 +6,43 @@ loader's cache and the system's folders (ld.so(8)). macOS: load commands with @r
 the caller has to name it. A script or a program of another format is known by its own bytes alone.
 """
 
+import contextlib
 import os
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from model_profiling.base import elf, files, macho
+from model_profiling.base import elf, files
+from model_profiling.base.cache import kept_sha256
 from model_profiling.base.elf import Linked
 from model_profiling.base.file_memo import FileMemo
-from model_profiling.base.kept_hashes import kept_sha256
+
+_MACHO = b"\xcf\xfa\xed\xfe"
+# From <mach-o/loader.h>: LC_LOAD_DYLIB, and the same weak, re-exported and upward; LC_RPATH.
+_LOADS = (0xC, 0x80000018, 0x8000001F, 0x80000023)
+_SEARCHES = 0x8000001C
+_MACHO_HEADER = 32
+
+
+def _read_macho(data: bytes) -> Linked:
+    """Return what a Mach-O file asks for. A ValueError or a struct.error if it cannot be read."""
+    if data[:4] != _MACHO:
+        raise ValueError("not a 64-bit little-endian Mach-O file")
+    machine, _, _, count = struct.unpack_from("<IIII", data, 4)
+    needed: list[str] = []
+    folders: list[str] = []
+    at = _MACHO_HEADER
+    for _ in range(count):
+        command, size, name = struct.unpack_from("<III", data, at)
+        if size < 8:
+            raise ValueError("a load command without a size")
+        if command in (*_LOADS, _SEARCHES):
+            text = data[at + name : at + size].partition(b"\0")[0].decode("utf-8", "replace")
+            (folders if command == _SEARCHES else needed).append(text)
+        at += size
+    return Linked(machine, tuple(needed), tuple(folders))
+
 
 _LARGEST = 2 << 30
 # The folders that glibc's loader knows without being told, on distributions with and without multiarch.
@@ -28,7 +55,7 @@ _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _CACHE_HEADER, _CACHE_ENTRY = 48, 24
 # A library may be there once more for newer processors; which one is loaded depends on the processor.
 _NEWER = "glibc-hwcaps/*"
-_READERS = {elf.MAGIC: elf.read_linked, macho.MAGIC: macho.read_linked}
+_READERS = {elf.MAGIC: elf.read_linked, _MACHO: _read_macho}
 
 
 @dataclass(frozen=True)
@@ -109,7 +136,9 @@ class _Search:
             given = os.environ.get("LD_LIBRARY_PATH", "").replace(";", ":").split(":")
             folders = (*rpath, *filter(None, given), *asker.linked.runpath)
             yield from (f"{folder}/{name}" for folder in folders)
-            yield from (cached for home in self._homes(_CACHE.parent) for cached in _cached(home / _CACHE.name, name))
+            for home in self._homes(_CACHE.parent):
+                with contextlib.suppress(OSError):
+                    yield from _cache_entries(home / _CACHE.name).get(name, [])
             yield from (f"{folder}/{name}" for folder in _FOLDERS)
 
     def _expanded(self, folder: str, asker: _Asker) -> str:
@@ -127,14 +156,6 @@ class _Search:
         """Return whether it is a library for the same processor: the loader passes over others."""
         linked = _linked(path) if path.is_file() else None
         return linked is not None and linked.machine == asker.linked.machine
-
-
-def _cached(cache: Path, name: str) -> list[str]:
-    """Return the places of a library that the loader's cache knows."""
-    try:
-        return _cache_entries(cache).get(name, [])
-    except OSError:
-        return []
 
 
 def _read_cache(path: Path) -> dict[str, list[str]]:

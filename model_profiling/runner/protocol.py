@@ -85,9 +85,8 @@ class Ready(msgspec.Struct, frozen=True, tag_field="event", tag="ready"):
     weight_cache: str = ""
     # How many CPUs this process may run on.
     cpus: int = 0
-    # Tokens that were read after the load and before the first execution, to fill a cache, and how long that took.
+    # Tokens that were read after the load and before the first execution, to fill a cache.
     filled: int = 0
-    fill_ns: int = 0
     # What else decides how fast another runtime is (runtimes/), in words.
     settings: dict[str, str] = {}
     # 1: operators' times in the ETDump leave out what the system gave to other processes.
@@ -111,11 +110,16 @@ class TurnEnd(msgspec.Struct, frozen=True, tag_field="event", tag="turn"):
     resident: int = 0
 
 
+class Predicted(msgspec.Struct, frozen=True, tag_field="event", tag="predicted"):
+    """The end of one `inputs FILE...`: its outputs are on disk."""
+
+    outputs: list[TensorInfo]
+
+
 class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
     """Everything asked for is on disk. `peak` is the most bytes that were in memory, `life_ns` the process's age."""
 
     runs: int
-    etdump_bytes: int
     outputs: list[TensorInfo]
     resident: int = 0
     peak: int = 0
@@ -126,7 +130,7 @@ class Done(msgspec.Struct, frozen=True, tag_field="event", tag="done"):
     scored: int = 0
 
 
-Message = Features | Operators | Ready | Ran | TurnEnd | Done
+Message = Features | Operators | Ready | Ran | TurnEnd | Predicted | Done
 
 _decoder = msgspec.json.Decoder(Message)
 

@@ -7,6 +7,7 @@ import selectors
 import signal
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -15,14 +16,14 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError
 from model_profiling.base.programs import start
-from model_profiling.runner.protocol import Done, Exit, Features, Ran, Ready, TurnEnd, decode_message
+from model_profiling.runner.protocol import Done, Exit, Features, Predicted, Ran, Ready, TurnEnd, decode_message
 
-MessageT = TypeVar("MessageT", Features, Ready, Ran, TurnEnd, Done)
+MessageT = TypeVar("MessageT", Features, Ready, Ran, TurnEnd, Predicted, Done)
 _LONGEST_LINE = 1 << 20
 # Which of the runner's exit codes are the user's input, and which this machine; the rest are failed runs.
 _INPUT_CODES = {Exit.USAGE, Exit.MODEL_UNREADABLE, Exit.MODEL_INVALID, Exit.INPUTS_WRONG, Exit.UNKNOWN_FEATURE}
 _SETUP_CODES = {Exit.FEATURES_UNPROVEN, Exit.THREADS_REFUSED, Exit.BACKEND_MISSING, Exit.OPERATOR_MISSING}
-_HINTS = {
+HINTS = {
     Exit.MODEL_UNREADABLE: "Check the path and its permissions.",
     Exit.MODEL_INVALID: "Export the model again; a copy may have been cut short.",
     Exit.BACKEND_MISSING: "Export with the XNNPACK backend, or give a runner_path that has this one.",
@@ -76,6 +77,11 @@ class ProcessSession:
         self.preempted, self.resident = turn.preempted, turn.resident
         return times
 
+    def predict(self, inputs: Sequence[Path]) -> Predicted:
+        """Execute once with other inputs; the outputs are then where the request asked for them."""
+        self._say("inputs " + "\t".join(map(str, inputs)) + "\n")
+        return self._expect(Predicted)
+
     def finish(self) -> Done:
         if self._done is None:
             self._say("quit\n")
@@ -121,14 +127,11 @@ class ProcessSession:
         try:
             message = decode_message(line)
         except msgspec.DecodeError:
-            raise RunError(
-                f"unexpected output from the runner: {line[:200]!r}", f"Its log is {self._log_path}."
-            ) from None
+            why = f"unexpected output from the runner: {line[:200]!r}"
+            raise RunError(why, f"Its log is {self._log_path}.") from None
         if not isinstance(message, wanted):
-            raise RunError(
-                f"the runner said {type(message).__name__} where {wanted.__name__} was due",
-                f"Its log is {self._log_path}.",
-            )
+            why = f"the runner said {type(message).__name__} where {wanted.__name__} was due"
+            raise RunError(why, f"Its log is {self._log_path}.")
         return message
 
     def _line(self) -> bytes:
@@ -140,9 +143,14 @@ class ProcessSession:
             while b"\n" not in self._buffer:
                 self._await_word(selector, deadline)
                 chunk = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not chunk or len(self._buffer) > _LONGEST_LINE:
+                if not chunk:
                     raise self._failure()
                 self._buffer += chunk
+                if len(self._buffer) > _LONGEST_LINE and b"\n" not in chunk:
+                    raise RunError(
+                        f"the runner wrote a line of more than {_LONGEST_LINE >> 20} MB: {self._buffer[:80]!r}...",
+                        f"Its log is {self._log_path}.",
+                    )
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
@@ -178,8 +186,8 @@ def _explained(code: int, log: Path, log_start: int) -> KitError:
         return RunError(f"the runner {why} ({name})", f"Its log is {log}.")
     said = re.findall(r"^error: (.*)$", words, re.MULTILINE)
     message = said[-1] if said else f"the runner ended with exit code {code} and no explanation"
-    known = Exit(code) if code in set(Exit) else None
-    hint = _HINTS.get(known, f"Its log is {log}.") if known else f"Its log is {log}."
+    known = Exit(code) if code in set(Exit) else Exit.OK
+    hint = HINTS.get(known, f"Its log is {log}.")
     # The process of another runtime knows better.
     hint = next(iter(re.findall(r"^hint: (.*)$", words, re.MULTILINE)), hint)
     if known in _INPUT_CODES:

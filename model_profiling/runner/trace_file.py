@@ -6,7 +6,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, RunError
-from model_profiling.upstream.kernel_calls import INVOKE
+from model_profiling.upstream.libraries import INVOKE
 
 _LONGEST_TRACE = 1 << 30
 

@@ -1,5 +1,6 @@
-"""Eager PyTorch: the model itself, built again as the export built it, with the same weights and inputs."""
+"""PyTorch, eager or compiled: the model itself, built again as the export built it, with the same weights."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,18 +9,16 @@ import torch
 from model_profiling.base import files
 from model_profiling.base.directories import working_directory
 from model_profiling.base.dtypes import dtype_of
-from model_profiling.export.command import recorded_in
+from model_profiling.export.request import recorded_in
 from model_profiling.models.loading import load_model
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
+from model_profiling.runtimes.program import LaunchOptions, LoadedProgram, ProcessError, WantedInput, arranged_inputs
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
 from model_profiling.upstream.captured_graphs import leaves, with_leaves
 
 
-class TorchProgram:
+class TorchProgram(LoadedProgram):
     """A module and what it is called with."""
-
-    backends: list[str]
 
     def __init__(self, module: Any, call: tuple[tuple[Any, ...], dict[str, Any]], threads: int) -> None:
         self.module = module
@@ -43,9 +42,6 @@ class TorchProgram:
         tensors = [leaf for leaf in leaves(self._answer) if isinstance(leaf, torch.Tensor)]
         return [each.detach().contiguous().numpy() for each in tensors]
 
-    def write_profile(self, path: Path) -> int:
-        raise ProcessError(Exit.USAGE, "PyTorch's profile is not asked for")
-
 
 def load(options: LaunchOptions) -> TorchProgram:
     """Build the model of a .pte again and bring it to the dtype of the export."""
@@ -60,6 +56,22 @@ def load(options: LaunchOptions) -> TorchProgram:
     # From here on; what was built before is the same for any number of threads.
     torch.set_num_threads(options.threads)
     return TorchProgram(module, _with_files(call, options.inputs, record), options.threads)
+
+
+def load_compiled(options: LaunchOptions) -> TorchProgram:
+    """Build the model and compile it by calling it once; what was compiled stays for the next launch of it.
+
+    With the defaults of torch.compile (Inductor). Compiling is a part of loading, and so of start-up.
+    """
+    if options.cache is not None:
+        # Inductor reads it when it compiles.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(options.cache.absolute())
+    program = load(options)
+    program.module = torch.compile(program.module)
+    program.backends = ["inductor"]
+    program.settings |= {"compile": "torch.compile(module), backend inductor, default mode"}
+    program.run()
+    return program
 
 
 def _record(pte: Path) -> ExportRecord:
@@ -82,7 +94,6 @@ def _with_files(
     if len(read) != sum(isinstance(leaf, torch.Tensor) for leaf in leaves(call)):
         raise ProcessError(Exit.INPUTS_WRONG, "the model takes another number of tensors than when it was exported")
     given = iter(read)
-    positional, keywords = with_leaves(
-        call, [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(call)]
-    )
+    others = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(call)]
+    positional, keywords = with_leaves(call, others)
     return positional, keywords

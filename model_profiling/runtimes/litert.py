@@ -1,6 +1,5 @@
 """LiteRT (TensorFlow Lite) with XNNPACK, its default delegate on a CPU: a .tflite of the user's."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,13 +7,13 @@ from ai_edge_litert.interpreter import Interpreter
 
 from model_profiling.base import files
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
+from model_profiling.runtimes.program import LaunchOptions, LoadedProgram, ProcessError, WantedInput, arranged_inputs
 
 # The identifier of a .tflite, from its fifth byte on.
 _IDENTIFIER = b"TFL3"
 
 
-class LiteRtProgram:
+class LiteRtProgram(LoadedProgram):
     """An interpreter with its inputs in place."""
 
     def __init__(self, options: LaunchOptions) -> None:
@@ -52,15 +51,10 @@ class LiteRtProgram:
     def outputs(self) -> list[Any]:
         return [self._interpreter.get_tensor(index) for index in self._outputs]
 
-    def write_profile(self, path: Path) -> int:
-        raise ProcessError(Exit.USAGE, "LiteRT's profile is not asked for")
-
 
 def _sizes(details: Any) -> tuple[int, ...]:
     signature = details.get("shape_signature")
     return tuple(int(size) for size in (signature if signature is not None and len(signature) else details["shape"]))
 
 
-def load(options: LaunchOptions) -> LiteRtProgram:
-    """Load the file and place its tensors."""
-    return LiteRtProgram(options)
+load = LiteRtProgram

@@ -7,7 +7,7 @@ from typing import Any
 import onnxruntime
 
 from model_profiling.runner.protocol import Exit
-from model_profiling.runtimes.program import LaunchOptions, ProcessError, WantedInput, arranged_inputs
+from model_profiling.runtimes.program import LaunchOptions, LoadedProgram, ProcessError, WantedInput, arranged_inputs
 from model_profiling.runtimes.runtime_table import optimized_file
 
 _MOST_OPTIMIZED = 1 << 30
@@ -29,7 +29,7 @@ _REFUSED = (
 )
 
 
-class OnnxProgram:
+class OnnxProgram(LoadedProgram):
     """A session and the arrays that it is called with."""
 
     def __init__(self, options: LaunchOptions) -> None:
@@ -50,7 +50,10 @@ class OnnxProgram:
                 f"ONNX Runtime cannot load {options.model.name}: {said}",
                 _REFUSED if kind in _REFUSALS else "",
             ) from error
-        wanted = [WantedInput(each.name, _type(each), _sizes(each.shape)) for each in self._session.get_inputs()]
+        wanted = [
+            WantedInput(each.name, _type(each), tuple(n if isinstance(n, int) and n >= 0 else -1 for n in each.shape))
+            for each in self._session.get_inputs()
+        ]
         given = arranged_inputs(options.inputs, wanted)
         self.inputs = given.arrays
         self._feeds = {each.name: array for each, array in zip(wanted, given.arrays, strict=True)}
@@ -73,11 +76,9 @@ class OnnxProgram:
 
         return [np.asarray(each) for each in self._answer]
 
-    def write_profile(self, path: Path) -> int:
+    def write_profile(self, path: Path) -> None:
         """Put ONNX Runtime's profile, JSON for Chrome's tracing, where it was asked for."""
-        made = Path(self._session.end_profiling())
-        made.replace(path)
-        return path.stat().st_size
+        Path(self._session.end_profiling()).replace(path)
 
 
 def _keep_optimized(settings: Any, options: LaunchOptions) -> None:
@@ -101,10 +102,4 @@ def _type(value: Any) -> str:
     return _TYPES[name]
 
 
-def _sizes(shape: Any) -> tuple[int, ...]:
-    return tuple(size if isinstance(size, int) and size >= 0 else -1 for size in shape)
-
-
-def load(options: LaunchOptions) -> OnnxProgram:
-    """Open a session."""
-    return OnnxProgram(options)
+load = OnnxProgram

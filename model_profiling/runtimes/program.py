@@ -45,8 +45,9 @@ class LoadedProgram(Protocol):
     def outputs(self) -> list[Any]:
         """Return the outputs of the last execution as NumPy's arrays."""
 
-    def write_profile(self, path: Path) -> int:
-        """Write the profile of all executions, those of the warm-up first, and return its bytes."""
+    def write_profile(self, path: Path) -> None:
+        """Write the profile of all executions, those of the warm-up first."""
+        raise ProcessError(Exit.USAGE, "the profile of this runtime is not asked for")
 
 
 class WantedInput(NamedTuple):

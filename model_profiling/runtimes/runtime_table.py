@@ -7,11 +7,11 @@ from typing import NamedTuple
 from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError
 from model_profiling.base.installation import install_command
-from model_profiling.store.run_directory import RunnerRecord
+from model_profiling.store.made_by import RunnerRecord
 
 EXECUTORCH = "executorch"
 EAGER = "eager"
-_PYTHON = python_command("model_profiling.runtimes")[0]
+_PYTHON = python_command("model_profiling.runtimes.runtime_process")[0]
 
 
 class Runtime(NamedTuple):
@@ -60,7 +60,7 @@ RUNTIMES = {
     for row in (
         Runtime(EXECUTORCH, "ExecuTorch", "", ("executorch",), "run", ".pte", profiles=True),
         Runtime(EAGER, "eager PyTorch", "eager", _TORCH, "export", ".pte"),
-        Runtime("compile", "torch.compile", "compiled", _TORCH, "export", ".pte", compiles=True),
+        Runtime("compile", "torch.compile", "eager", _TORCH, "export", ".pte", compiles=True),
         Runtime("onnxruntime", "ONNX Runtime", "onnx_runtime", ("onnxruntime",), "onnxruntime", ".onnx", profiles=True),
         Runtime("litert", "LiteRT", "litert", ("ai-edge-litert",), "litert", ".tflite", made=False),
     )

@@ -10,8 +10,7 @@ import msgspec
 
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.advice.finding import FindingKind as Rule
-from model_profiling.analysis.compare.auto_comparison import AutoComparison
-from model_profiling.analysis.compare.comparison import PairComparison
+from model_profiling.analysis.compare.comparison import AutoComparison, PairComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
 from model_profiling.analysis.roofs.roof_rates import Roofs
@@ -31,8 +30,8 @@ from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportMeta
 from model_profiling.store.derived import DerivedIndex
 from model_profiling.store.run_directory import Manifest, Samples
+from model_profiling.tune.bench import RESULT
 from model_profiling.tune.tune_result import TuneResult
-from model_profiling.tune.tuning import RESULT
 
 _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -89,8 +89,7 @@ def _export(place: SkillWorkspace) -> list[CheckResult]:
 
 
 def _run(place: SkillWorkspace) -> list[CheckResult]:
-    from model_profiling.analysis.run.staleness import check_staleness
-    from model_profiling.analysis.run.validation import problems
+    from model_profiling.analysis.run.validation import check_staleness, problems
 
     directory = RunDirectory(place.run)
     derived = check_staleness(directory)
@@ -123,12 +122,8 @@ def _report(place: SkillWorkspace) -> list[CheckResult]:
     text = files.read_bytes(path, "report").decode()
     pictures = re.findall(r"!\[[^\]]*\]\(([^)\s]+)", text)
     missing = [picture for picture in pictures if not (place.run / picture).is_file()]
-    return [
-        CheckResult("report", text.startswith("# "), str(path)),
-        CheckResult(
-            "pictures", bool(pictures) and not missing, ", ".join(missing) or f"{len(pictures)} shown, all there"
-        ),
-    ]
+    shown = CheckResult("pictures", bool(pictures) and not missing, ", ".join(missing) or f"{len(pictures)} shown")
+    return [CheckResult("report", text.startswith("# "), str(path)), shown]
 
 
 _CHECKS: dict[str, tuple[Callable[[SkillWorkspace], list[CheckResult]], ...]] = {

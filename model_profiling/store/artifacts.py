@@ -1,10 +1,17 @@
-"""The one place that names what the kit leaves on disk, and the shape of what export hands to the pipeline."""
+"""The one place that names what the kit leaves on disk, the shape of what export hands to the pipeline, and what a
+folder holds that was given in the place of a run, a program or a model."""
 
+import itertools
+import os
+import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
+from model_profiling.base.errors import InputError
+from model_profiling.base.units import counted
 from model_profiling.formats.graph_terms import base_name
 
 EXPORT_META = "export_meta.json"
@@ -73,6 +80,8 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     dtype: str
     file: str
     dim_order: list[int]
+    # Of an output in a dict or a dataclass.
+    name: str = ""
 
     @property
     def layout(self) -> Literal["contiguous", "channels_last", "other", ""]:
@@ -120,6 +129,8 @@ class DtypeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cosine: float
     # None: no error at all.
     sqnr_db: Decibel | None
+    # Of each of several outputs, None where it gives NaN or infinity; the numbers above are of the worst.
+    outputs: "list[DtypeCost | None]" = []
 
 
 class RequestRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -166,8 +177,8 @@ class SequenceRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Whether an exported program was executed once with the kit's runner, and its outputs compared with eager's.
 
-    `reason` says why it was not executed or, of a verified one, why its outputs were not compared. Numbers are over
-    all outputs; None: exact, or not compared.
+    `reason` says why it was not executed or, of a verified one, why its outputs were not compared. Numbers are of the
+    worst output, which `output` names of several; None: exact, or not compared.
     """
 
     status: Literal["verified", "not verified"]
@@ -180,6 +191,11 @@ class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_abs_reference: float | None = None
     # A hash of ExecuTorch's libraries that executed it; '' where that was not recorded.
     libraries: str = ""
+    output: str = ""
+    # The outputs, by number, in which eager differs from itself.
+    not_compared: list[int] = []
+    # Whether it computes something else than the model, and not only worse.
+    wrong: bool = False
 
     def __str__(self) -> str:
         """`yes, executed once on linux-aarch64, SQNR 52.1 dB against eager`, or `no, with the reason`."""
@@ -187,12 +203,13 @@ class Verification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return f"no ({self.reason})"
         compared = {"agrees": "agrees with", "differs": "differs from", "": ""}[self.verdict]
         if not compared:
-            return f"executed once on {self.runner}; outputs not compared ({self.reason})"
+            return f"executed once on {self.runner}; not tested: {self.reason}"
         known = self.sqnr_db is not None or self.max_abs_error
         number = "exact" if not known else f"SQNR {self.sqnr_db:.1f} dB" if self.sqnr_db is not None else ""
         if not number:
             number = f"max error {self.max_abs_error:.3g} of {self.max_abs_reference or 0.0:.3g}"
-        return f"executed once on {self.runner}, {compared} eager ({number})"
+        place = f", {self.output}" if self.output and self.verdict == "differs" else ""
+        return f"executed once on {self.runner}, {compared} eager ({number}{place})"
 
 
 class StepChange(msgspec.Struct, frozen=True, order=True):
@@ -263,9 +280,20 @@ class ExportRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     calibration: CalibrationRecord | None = None
     # None: not executed after the export (--no-verify).
     verification: Verification | None = None
+    # What is wrong with the program that was asked for, and the options that this one was exported with instead.
+    remedy: str = ""
     # How it was lowered: `faster`, or `stock: ` and why in ExecuTorch's own way, which gives the same program; '' if an
     # earlier version of the kit exported it.
     lowering: str = ""
+
+    @property
+    def wrong(self) -> bool:
+        """Whether its outputs are not those of the model: it was kept all the same (--allow-wrong)."""
+        return self.verification is not None and self.verification.wrong
+
+    @property
+    def output_names(self) -> list[str]:
+        return [tensor.name for tensor in self.outputs]
 
     @property
     def channels_last(self) -> list[str]:
@@ -293,6 +321,8 @@ class ExportPaths:
         self.graph = pte.with_name(GRAPH)
         self.inputs = pte.with_name(f"{self.stem}_inputs")
         self.expected = pte.with_name(f"{self.stem}_expected")
+        # A script that shows what is wrong with the program, if something is.
+        self.reproduction = pte.with_name(f"{self.stem}_reproduce.py")
         self.numerics = pte.with_name(f"{self.stem}{NUMERICS}")
         # The same model for ONNX Runtime, if that was asked for; and what it was made from.
         self.onnx = pte.with_name(f"{self.stem}.onnx")
@@ -301,3 +331,52 @@ class ExportPaths:
     @classmethod
     def for_export(cls, outdir: Path, model: str, backend: str, dtype: str) -> "ExportPaths":
         return cls(outdir / f"{model}_{backend}_{dtype}.pte")
+
+
+RUN, PROGRAM, MODEL = "a run directory", "a .pte", "a model"
+# How deep and how many files to look through, and how many to name.
+_DEEPEST, _MOST_FILES, _MOST_NAMED = 4, 5000, 5
+_SHOWN = {RUN: "sme2-kit analyze {}", PROGRAM: "sme2-kit run {}", MODEL: "sme2-kit profile {}:ClassName"}
+_CALLED = {RUN: "run", PROGRAM: "exported program", MODEL: "Python file"}
+
+
+def wrong_folder(path: Path, wanted: str) -> InputError:
+    """Return the error of a folder that is not what is `wanted`: what it holds instead, and what to do with that."""
+    if wanted == RUN and any((path / PARTIAL).glob("*/run.json")):
+        return InputError(
+            f"the run in {path} was interrupted before it was complete",
+            "Start it again with the same command: it resumes.",
+        )
+    held = _held(path)
+    for kind in (wanted, *(kind for kind in (RUN, PROGRAM, MODEL) if kind != wanted)):
+        found = held[kind]
+        if found:
+            more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+            named = f"{', '.join(str(each) for each in found[:_MOST_NAMED])}{more}"
+            # The commonest next step; the user's own command takes the same path if it is what was wanted.
+            then = _SHOWN[kind].format(shlex.quote(str(found[0])))
+            what = f"it holds {counted(len(found), _CALLED[kind])}"
+            return InputError(f"{path} is a folder and not {wanted}: {what}: {named}", f"Name one, for example: {then}")
+    return InputError(
+        f"{path} is a folder and not {wanted}: it holds no run, no .pte and no Python file",
+        "Check the path; `sme2-kit profile MODEL` prints where its run is.",
+    )
+
+
+def _held(path: Path) -> dict[str, list[Path]]:
+    held: dict[str, list[Path]] = {RUN: [], PROGRAM: [], MODEL: []}
+    for each in itertools.islice(_files(path), _MOST_FILES):
+        if each.name == MANIFEST:
+            held[RUN].append(each.parent)
+        elif each.suffix in (".pte", ".py"):
+            held[PROGRAM if each.suffix == ".pte" else MODEL].append(each)
+    return {kind: sorted(found) for kind, found in held.items()}
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the files of a folder and of those in it; not what is hidden, nor what a run keeps."""
+    for place, folders, names in os.walk(path):
+        here = Path(place)
+        deep = len(here.relative_to(path).parts) >= _DEEPEST
+        folders[:] = [] if deep else sorted(n for n in folders if n not in (EARLIER, PROGRAMS) and n[0] not in "._")
+        yield from (here / name for name in names)

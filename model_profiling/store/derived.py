@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import shlex
+import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,11 +21,21 @@ import msgspec
 from model_profiling import __version__
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
-from model_profiling.base.png import with_comment
 from model_profiling.store import transaction
 from model_profiling.store.artifacts import DERIVED, MANIFEST
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from model_profiling.store.transaction import FileTransaction
+
+
+def png_chunk(kind: bytes, body: bytes) -> bytes:
+    """Return one part: its length, what it is, what it holds, and a check sum."""
+    return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
+
+
+def with_comment(png: bytes, text: str) -> bytes:
+    """Return the same picture with a text that viewers do not draw; it stands before the last part, which is empty."""
+    return png[:-12] + png_chunk(b"tEXt", b"Comment\0" + text.encode()) + png[-12:]
+
 
 # What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
 # machine's load) changes with a run that measures nothing.
@@ -102,10 +113,10 @@ def analysis_version() -> str:
     return f"{__version__}+{code_hash(Path(__file__).parents[1])}"
 
 
-def code_hash(package: Path) -> str:
-    """Return a hash of the names and the text of all files that compute numbers in a copy of the package."""
+def code_hash(package: Path, patterns: Iterable[str] = _MAKE_NUMBERS) -> str:
+    """Return a hash of the names and the text of some files in a copy of the package: those that compute numbers."""
     found = hashlib.sha256()
-    for path in sorted(path for pattern in _MAKE_NUMBERS for path in package.glob(pattern)):
+    for path in sorted(path for pattern in patterns for path in package.glob(pattern)):
         found.update(f"{path.relative_to(package).as_posix()}\0".encode() + path.read_bytes())
     return found.hexdigest()[:8]
 
@@ -154,7 +165,7 @@ def embed_stamp(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
 
 
 class OpenRun(Protocol):
-    """What has to be known of a run (analysis/run_view.py) to say of a file that it derives from it."""
+    """What has to be known of a run (analysis/run/run_view.py) to say of a file that it derives from it."""
 
     @property
     def path(self) -> Path: ...
@@ -232,10 +243,8 @@ class DerivedWriter:
             return []
         with self._change.committing():
             if fingerprint(self._directory, self._inputs) != self.sources:
-                raise RunError(
-                    f"the run in {self._directory.path} has changed since it was read: nothing is written",
-                    "Another command measured or published there. Do this again.",
-                )
+                what = f"the run in {self._directory.path} has changed since it was read: nothing is written"
+                raise RunError(what, "Another command measured or published there. Do this again.")
             kept, outdated = self._earlier(self._change)
             listed = dict(sorted({**kept, **self._written}.items()))
             table, roofs = self._inputs.get(TABLE_INPUT, ""), self._inputs.get(ROOFS_INPUT, "")
@@ -310,10 +319,9 @@ def renew_command(renew: str, directory: RunDirectory) -> str:
 
 def inside(directory: RunDirectory, name: str) -> Path | None:
     """Return the file the index means; None for a name that leads out of the directory, whoever wrote it there."""
-    path = directory.path / name
     try:
-        return path if path.resolve().is_relative_to(directory.path.resolve()) else None
-    except (ValueError, OSError, RuntimeError):  # no name that a file can have, or links in a circle
+        return files.inside(directory.path, directory.path / name)
+    except KitError:
         return None
 
 
@@ -322,7 +330,6 @@ def _is_unedited(path: Path, entry: DerivedFile) -> bool:
 
 
 def _readable_index(directory: RunDirectory) -> DerivedIndex | None:
-    """Return the index for whoever writes it anew if it is broken."""
     try:
         return read_index(directory)
     except KitError:

@@ -69,7 +69,6 @@ def keep_program(root: Path, paths: ExportPaths, sha256: str, export: ExportReco
 
 
 def _can_run(there: Path, export: ExportRecord | None) -> bool:
-    """Return whether all that running a kept program reads is as it was exported."""
     if export is None:
         return True
     meta = ExportPaths(there).meta
@@ -83,6 +82,5 @@ def _can_run(there: Path, export: ExportRecord | None) -> bool:
 
 
 def _needed(export: ExportRecord) -> list[str]:
-    """Return the files beside a .pte that running it reads."""
     tokens = [export.sequence.tokens] if export.sequence is not None else []
     return [tensor.file for tensor in export.inputs] + tokens

@@ -17,6 +17,8 @@ _KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _MOST_LABELS = 32
 _MOST_TEXT = 200
 _GIT_S = 5.0
+# A program of the repository's own through which git reads files, which it would start to see whether they differ.
+_OWN_FILTER = re.compile(r"^(local|worktree)\s+filter\.", re.MULTILINE)
 # Where CI systems say it: GitHub, GitLab, Buildkite, Jenkins, CircleCI, Azure, Bitbucket. Of a pull request, GitHub
 # names the branch in GITHUB_HEAD_REF.
 _COMMITS = (
@@ -43,15 +45,11 @@ def checked_labels(labels: Mapping[str, str]) -> dict[str, str]:
         raise InputError(f"{len(labels)} labels are too many", f"Give up to {_MOST_LABELS} of them.")
     for key, value in labels.items():
         if not _KEY.fullmatch(key):
-            raise InputError(
-                f"{key[:80]!r} cannot be the key of a label",
-                "Use up to 40 letters, digits and _ . -, beginning with a letter or digit.",
-            )
+            hint = "Use up to 40 letters, digits and _ . -, beginning with a letter or digit."
+            raise InputError(f"{key[:80]!r} cannot be the key of a label", hint)
         if not 0 < len(value) <= _MOST_TEXT or not value.isprintable():
-            raise InputError(
-                f"the value of the label {key!r} is empty, too long or has control characters",
-                f"Give one line of up to {_MOST_TEXT} characters.",
-            )
+            hint = f"Give one line of up to {_MOST_TEXT} characters."
+            raise InputError(f"the value of the label {key!r} is empty, too long or has control characters", hint)
     return dict(labels)
 
 
@@ -63,10 +61,8 @@ def split_labels(words: Iterable[str]) -> tuple[str | None, dict[str, str]]:
         key, equals, value = word.partition("=")
         if not equals:
             if name is not None:
-                raise InputError(
-                    f"a run has one name, and both {name[:80]!r} and {word[:80]!r} were given as --label",
-                    "Give one NAME; others as KEY=VALUE.",
-                )
+                what = f"a run has one name, and both {name[:80]!r} and {word[:80]!r} were given as --label"
+                raise InputError(what, "Give one NAME; others as KEY=VALUE.")
             name = word
         elif key in labels:
             raise InputError(f"the label {key!r} is given twice", "Give each key once.")
@@ -95,13 +91,15 @@ def model_revision(export: ExportRecord | None, pte: Path) -> Revision:
 
 
 def _variable(names: Iterable[str]) -> str:
-    """Return the first of these variables that is set."""
     return next((value for name in names if (value := os.environ.get(name, "")) and value.isprintable()), "")
 
 
 def _from_git() -> tuple[str, str, bool | None]:
     commit, branch = _head(Path())
-    changed = _git("status", "--porcelain", "--untracked-files=no") if commit else None
+    settings = _git("config", "--list", "--show-scope") if commit else None
+    if settings is None or _OWN_FILTER.search(settings):
+        return commit, branch, None
+    changed = _git("status", "--porcelain", "--untracked-files=no", "--ignore-submodules=dirty")
     return commit, branch, None if changed is None else bool(changed)
 
 
@@ -111,13 +109,16 @@ def _head(folder: Path) -> tuple[str, str]:
 
 
 def _git(*words: str) -> str | None:
-    """Return what git answers; None if there is no git, no repository, or no answer in time. A repository's own program
-    that would watch its files is not started."""
+    """Return what git answers; None if there is no git, no repository, or no answer in time. No program that a
+    repository names is started: to watch its files, or to fetch what is missing."""
     from model_profiling.base.programs import StartError, TimedOutError, run_program
 
-    command = ["git", "-c", "core.fsmonitor=false", "--no-optional-locks", *words]
+    settings = ("-c", "core.fsmonitor=false", "-c", "safe.bareRepository=explicit")
+    environment = {**os.environ, "GIT_ALLOW_PROTOCOL": "none", "GIT_NO_LAZY_FETCH": "1"}
     try:
-        done = run_program(command, timeout_s=_GIT_S, doing="")
+        done = run_program(
+            ["git", *settings, "--no-optional-locks", *words], timeout_s=_GIT_S, doing="", env=environment
+        )
     except (StartError, TimedOutError, ValueError):
         return None
     return done.stdout if done.returncode == 0 else None

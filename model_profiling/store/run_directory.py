@@ -21,11 +21,9 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.runner.protocol import Features, TensorInfo
 from model_profiling.store import artifacts
-from model_profiling.store.artifacts import ExportRecord
-from model_profiling.store.folder_contents import RUN, wrong_folder
+from model_profiling.store.artifacts import RUN, ExportRecord, wrong_folder
 from model_profiling.store.labels import RUN_LABEL, Revision
-from model_profiling.store.machine import Machine, hashed
-from model_profiling.upstream.libraries import PREFIX
+from model_profiling.store.made_by import Machine, RunnerRecord
 
 SCHEMA = 1
 # The states that files name. mypy holds every comparison with one of them to these words.
@@ -35,7 +33,6 @@ ExperimentStatus = Literal["ok", "failed"]
 RunStatus = Literal["partial", "complete", "failed"]
 LatencySource = Literal["untraced executions", "traced executions", "none"]
 PhaseKind = Literal["prefill", "decode"]
-RunnerKind = Literal["kit", "foreign", "runtime"]
 ScheduleKind = Literal["interleaved turns", "alternating launches", "alternating launches, interleaved turns"]
 # Android's thermal severities (PowerManager.THERMAL_STATUS_*), by their number.
 ThermalStatus = Literal["none", "light", "moderate", "severe", "critical", "emergency", "shutdown"]
@@ -92,6 +89,16 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     launch: int = 0
     # Bytes that were in memory after it; 0 is not known.
     resident: int = 0
+
+
+# Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
+# over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
+MOST_PREEMPTED = 0.3
+
+
+def preempted_share(turns: list[Turn]) -> float:
+    """Return the share of executions in which other work took the processor away."""
+    return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))
 
 
 class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,61 +159,6 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samp
         return found
 
 
-def executorch_name(version: str, content: str) -> str:
-    """Return `1.5.1`, `1.5.1 (own build 3f2a91c0)` with the hash of a build's content, or '' where it is not known."""
-    known = content[:8]
-    return version if not known or known in version else f"{version} (own build {known})"
-
-
-class RunnerRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which binary ran. A foreign runner cannot be paced: its launches alternate and its latency is traced.
-
-    `libraries` are those that it loads, by name, each with its SHA-256; '' of one that is no file.
-    """
-
-    kind: RunnerKind
-    path: str
-    sha256: str
-    target: str = ""
-    compiler: str = ""
-    # The version of ExecuTorch that the kit's runner was built against. Of a build of the user's own also a hash of its
-    # headers and libraries, and its path as the user gave it.
-    executorch: str = ""
-    libraries: dict[str, str] = {}
-    executorch_content: str = ""
-    executorch_path: str = ""
-    # Of a process of another runtime (runtimes/): its name, and the versions of its packages.
-    runtime: str = ""
-    packages: dict[str, str] = {}
-
-    @property
-    def executorch_name(self) -> str:
-        return executorch_name(self.executorch, self.executorch_content)
-
-    @property
-    def content(self) -> str:
-        """A hash of all code that runs: the binary and its libraries."""
-        parts = [self.sha256, sorted(self.libraries.items())]
-        return hashed(
-            msgspec.json.encode([*parts, self.runtime, sorted(self.packages.items())] if self.runtime else parts)
-        )
-
-    @property
-    def executorch_libraries(self) -> str:
-        """A hash of those that are ExecuTorch's; '' if none was recorded."""
-        of_it = sorted((name, digest) for name, digest in self.libraries.items() if name.startswith(PREFIX))
-        return hashed(msgspec.json.encode(of_it)) if of_it else ""
-
-    def difference(self, other: "RunnerRecord") -> str:
-        """Return what of the code of `other` is not that of this one, in words; '' if nothing."""
-        if self.sha256 != other.sha256:
-            return "the runner changed"
-        names = {name for name, _ in self.libraries.items() ^ other.libraries.items()}
-        if names and not other.libraries:
-            return "the runner's libraries were not recorded"
-        return f"the runner's libraries changed ({', '.join(sorted(names))})" if names else ""
-
-
 class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One finished or failed experiment. `session` is equal for experiments measured side by side."""
 
@@ -251,6 +203,11 @@ class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def phase_kind(self) -> str:
         return self.phase.kind if self.phase is not None else ""
+
+    @property
+    def tokens_read(self) -> int | None:
+        """How many tokens an execution reads; None if it is not a language model's."""
+        return self.phase.tokens_read if self.phase is not None else None
 
     def is_whole(self, home: Path) -> bool:
         """Return whether all its files are in this directory, as they were."""
@@ -410,38 +367,30 @@ class RunDirectory:
         files.refuse_links(self.path, self.path.glob("*.json"))
         manifest = files.read_json(self.manifest_path, Manifest, "manifest")
         if manifest.schema < 1:
-            raise InputError(
-                f"{self.manifest_path} has schema {manifest.schema}, which no version of the kit writes",
-                "It is damaged: restore it, or run the pipeline again.",
-            )
+            raise self._damaged(f"has schema {manifest.schema}, which no version of the kit writes")
         for key, held, read in (("config", manifest.config, _Asked), ("environment", manifest.environment, _Machine)):
             try:
                 msgspec.convert(held, read)
             except msgspec.ValidationError as error:
-                raise InputError(
-                    f"manifest {self.manifest_path} is not what the kit writes: {error} of `{key}`",
-                    "It is damaged, or of another version of the kit: run the pipeline again, or restore it.",
-                ) from None
+                raise self._damaged(f"is not what the kit writes: {error} of `{key}`") from None
         if not RUN_LABEL.fullmatch(manifest.label):
-            raise InputError(
-                f"{self.manifest_path} has no label that can name a run: {manifest.label[:80]!r}",
-                "It is damaged, or of another version of the kit: restore it, or run the pipeline again.",
-            )
+            raise self._damaged(f"has no label that can name a run: {manifest.label[:80]!r}")
         if not Path(manifest.model.path).name or "\0" in manifest.model.path:
-            raise InputError(f"{self.manifest_path} names no file as its model", "It is damaged: restore it.")
+            raise self._damaged("names no file as its model")
         names = {manifest.model.stem: manifest.model.stem, **{n: r.name for n, r in manifest.experiments.items()}}
         for name, own in names.items():
             fits = all(_FILE_NAME.fullmatch(each) and each not in (".", "..") for each in (name, own))
             if not fits or own != name:
                 wrong = "has another name in its record" if fits else "cannot be part of a file's name"
-                raise InputError(
-                    f"{self.manifest_path} names {name[:80]!r} ({own[:80]!r}), which {wrong}",
-                    "It is damaged, or was not written by the kit: run the pipeline again.",
-                )
+                raise self._damaged(f"names {name[:80]!r} ({own[:80]!r}), which {wrong}")
         for home in map(self.experiment, manifest.experiments):
             files.refuse_links(self.path, [home])
             files.refuse_links(self.path, home.glob("*"))
         return manifest
+
+    def _damaged(self, what: str) -> InputError:
+        hint = "It is damaged, or of another version of the kit: run the pipeline again, or restore it."
+        return InputError(f"manifest {self.manifest_path} {what}", hint)
 
     def samples(self, manifest: Manifest, experiment: str) -> Samples:
         record = manifest.experiments[experiment]
@@ -451,15 +400,12 @@ class RunDirectory:
         if not all(map(_possible_turns, (samples.timed, samples.traced))) or not all(
             map(_possible_processes, (samples.starts, samples.processes))
         ):
-            raise InputError(
-                f"samples {path} contain times that no execution can have",
-                "Restore the file, or run the pipeline again.",
-            )
+            hint = "Restore the file, or run the pipeline again."
+            raise InputError(f"samples {path} contain times that no execution can have", hint)
         return samples
 
 
 def _possible_turns(turns: list[Turn]) -> bool:
-    """Return whether each turn is there once, with executions and times that can be counted with."""
     return len({turn.turn for turn in turns}) == len(turns) and all(
         bool(turn.ns)
         and all(0 < ns < _LONGEST_NS for ns in turn.ns)
@@ -470,13 +416,9 @@ def _possible_turns(turns: list[Turn]) -> bool:
 
 
 def _possible_processes(processes: list[Process]) -> bool:
-    """Return whether each process is there once, with numbers that can be counted with."""
     return len({process.launch for process in processes}) == len(processes) and all(
         -1 <= getattr(process, name) < _LONGEST_NS for process in processes for name in Process.__struct_fields__
     )
-
-
-_THREADS_NAME = re.compile(r"(.+)_threads([0-9]{1,9})")
 
 
 def threads_name(name: str, threads: int) -> str:
@@ -484,26 +426,23 @@ def threads_name(name: str, threads: int) -> str:
     return f"{name}_threads{threads}"
 
 
-def without_threads(name: str) -> tuple[str, int | None]:
-    """Return the name before `threads_name`, and the number of threads in it; None if there is none."""
-    found = _THREADS_NAME.fullmatch(name)
-    return (found[1], int(found[2])) if found else (name, None)
+def without_threads(name: str, threads: object) -> tuple[str, bool]:
+    """Return the name of an experiment with so many threads before `threads_name`, and whether they are in it."""
+    alone = name.removesuffix(f"_threads{threads}")
+    return alone or name, alone not in ("", name)
 
 
-_VERSION_NAME = re.compile(r"(.+)_et([A-Za-z0-9][A-Za-z0-9.-]{0,40})")
-
-
-def version_name(name: str, label: str) -> str:
-    """Return what an experiment is called that stands beside others which differ in nothing but their ExecuTorch."""
-    return f"{name}_et{label}"
+def extended_name(name: str, threads: object, more: str) -> str:
+    """Return the name with `more` in it, before the number of threads if that is in it."""
+    alone, named = without_threads(name, threads)
+    return f"{alone}_{more}_threads{threads}" if named else f"{name}_{more}"
 
 
 def without_version(name: str, runner: RunnerRecord) -> tuple[str, str]:
-    """Return the name before `version_name`, and the label in it; '' if the runner's ExecuTorch is not called so."""
-    found = _VERSION_NAME.fullmatch(name)
-    if not found or not (runner.executorch_path or found[2] == runner.executorch):
-        return name, ""
-    return found[1], found[2]
+    """Return the name before `_et1.5.1`, and that version; '' if the runner's ExecuTorch is not called so."""
+    alone, _, label = name.rpartition("_et")
+    known = alone and label and (runner.executorch_path or label == runner.executorch)
+    return (alone, label) if known else (name, "")
 
 
 def experiment_file(stem: str, experiment: str, threads: int, suffix: str) -> str:

@@ -1,12 +1,13 @@
-"""The runs of one directory: the latest in its usual place, the earlier ones under their labels, interrupted ones.
+"""The runs of one directory: the latest in its usual place, the earlier ones under their labels, interrupted ones;
+and how what was measured becomes the latest one.
 
 A run is named `DIR` (the latest), `DIR@LABEL`, or `DIR/earlier/LABEL`.
 """
 
 import contextlib
+import os
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -14,11 +15,23 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.store import transaction
-from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
-from model_profiling.store.folder_contents import RUN, wrong_folder
+from model_profiling.store.artifacts import (
+    AUTO_COMPARISON,
+    DERIVED,
+    EARLIER,
+    FAILED,
+    MANIFEST,
+    PARTIAL,
+    PROGRAMS,
+    ROOFS,
+    RUN,
+    RUNTIMES,
+    wrong_folder,
+)
+from model_profiling.store.derived import change_manifest, read_index
 from model_profiling.store.labels import RUN_LABEL
-from model_profiling.store.machine import Machine
-from model_profiling.store.run_directory import Manifest, RunDirectory, RunnerRecord
+from model_profiling.store.made_by import Machine, RunnerRecord
+from model_profiling.store.run_directory import Manifest, RunDirectory
 
 LATEST = "latest"
 UNFINISHED = "run.json"
@@ -43,8 +56,7 @@ class InterruptedRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return self.manifest.label
 
 
-@dataclass(frozen=True)
-class RunListing:
+class RunListing(msgspec.Struct, frozen=True):
     """One run of a directory. `path` is where it can be read; None of an interrupted one, which is not a run yet."""
 
     label: str
@@ -55,7 +67,7 @@ class RunListing:
     threads: list[int]
     experiments: list[str]
     status: str
-    path: Path | None
+    path: str | None
 
 
 def checked_label(text: str) -> str:
@@ -76,12 +88,7 @@ def time_label(created: str) -> str:
 
 def earlier_labels(root: Path) -> list[str]:
     """Return the labels of the runs before the latest, oldest first."""
-    home = root / EARLIER
-    found = [
-        path
-        for path in (home.iterdir() if home.is_dir() else ())
-        if RUN_LABEL.fullmatch(path.name) and (path / MANIFEST).is_file()
-    ]
+    found = [p for p in _folders(root / EARLIER) if RUN_LABEL.fullmatch(p.name) and files.is_file(p / MANIFEST)]
     manifests = {path: _readable_manifest(path) for path in found}
     created = {path: manifest.created if manifest is not None else "" for path, manifest in manifests.items()}
     return [path.name for path in sorted(found, key=lambda path: (created[path], path.name))]
@@ -143,10 +150,8 @@ def _resolved(text: str, writes: bool) -> str:
         return f"{root}{rest}"
     if label not in earlier_labels(root):
         known = [*([_label_in(root)] if _label_in(root) else []), *reversed(earlier_labels(root))]
-        raise InputError(
-            f"{root} has no run labelled '{label}'",
-            f"It has: {', '.join(known)}." if known else "It has no run at all: measure one with sme2-kit run.",
-        )
+        hint = f"It has: {', '.join(known)}." if known else "It has no run at all: measure one with sme2-kit run."
+        raise InputError(f"{root} has no run labelled '{label}'", hint)
     return f"{root / EARLIER / label}{rest}"
 
 
@@ -167,11 +172,18 @@ def _exists(text: str) -> bool:
 
 def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
     """Yield the places below .partial in which runs wait to be continued."""
-    for path in sorted((root / PARTIAL).glob(f"*/{UNFINISHED}")):
+    for path in _folders(root / PARTIAL):
         with contextlib.suppress(KitError):
-            entry = files.read_json(path, InterruptedRun, "interrupted run")
+            entry = files.read_json(path / UNFINISHED, InterruptedRun, "interrupted run")
             if RUN_LABEL.fullmatch(entry.label):
-                yield path.parent, entry
+                yield path, entry
+
+
+def _folders(home: Path) -> list[Path]:
+    """Return the folders in one of the kit's, none for a link: a directory may come from anywhere."""
+    with contextlib.suppress(OSError), os.scandir(home) as entries:
+        return sorted(Path(e.path) for e in entries if e.is_dir(follow_symlinks=False) and not home.is_symlink())
+    return []
 
 
 def list_runs(root: Path) -> list[RunListing]:
@@ -184,11 +196,11 @@ def list_runs(root: Path) -> list[RunListing]:
         try:
             found.append(_run(path, "earlier", RunDirectory(path).manifest(), label))
         except KitError as error:
-            found.append(RunListing(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", path))
+            found.append(RunListing(label, "earlier", "", "", "", [], [], f"damaged: {error.message}", str(path)))
     for _, entry in interrupted_runs(root):
         listed = _run(None, "interrupted", entry.manifest)
         names = list(entry.fingerprints)
-        found.append(replace(listed, threads=entry.threads, experiments=names, status="interrupted"))
+        found.append(msgspec.structs.replace(listed, threads=entry.threads, experiments=names, status="interrupted"))
     return found
 
 
@@ -197,7 +209,7 @@ def _run(path: Path | None, kind: str, manifest: Manifest, label: str = "") -> R
     model = manifest.model
     names = list(manifest.experiments)
     shown = (label or manifest.label, kind, manifest.created, model.stem, model.asked_dtype, threads, names)
-    return RunListing(*shown, manifest.status, path)
+    return RunListing(*shown, manifest.status, str(path) if path else None)
 
 
 def remove(root: Path, label: str) -> Path:
@@ -207,10 +219,8 @@ def remove(root: Path, label: str) -> Path:
         waiting = {entry.label: place for place, entry in interrupted_runs(root)}
         place = root / EARLIER / label if label in earlier_labels(root) else waiting.get(label)
         if place is None and label in (LATEST, _label_in(root)):
-            raise InputError(
-                f"'{label}' is the latest run of {root}, which is not removed by its label",
-                f"Measure another one first, or remove the whole directory: rm -r {root}",
-            )
+            hint = f"Measure another one first, or remove the whole directory: rm -r {root}"
+            raise InputError(f"'{label}' is the latest run of {root}, which is not removed by its label", hint)
         if place is None:
             known = [entry.label for entry in list_runs(root)]
             raise InputError(f"{root} has no run labelled '{label}'", f"It has: {', '.join(known) or 'none'}.")
@@ -235,7 +245,6 @@ def find_runs_below(home: Path) -> list[Path]:
 
 
 def _label_in(root: Path) -> str:
-    """Return the label of the run that is in `root`; '' if there is none that can be read."""
     manifest = _readable_manifest(root) if (root / MANIFEST).is_file() else None
     return manifest.label if manifest is not None else ""
 
@@ -245,3 +254,67 @@ def _readable_manifest(root: Path) -> Manifest | None:
         return RunDirectory(root).manifest()
     except KitError:
         return None
+
+
+# Where a place below .partial holds experiments that are complete and not yet part of a run.
+READY = "ready"
+
+
+def publish(
+    root: Path,
+    place: Path,
+    manifest: Manifest,
+    experiments: Iterable[str],
+    dropped: Iterable[str] = (),
+    archive: str = "",
+) -> None:
+    """Have `experiments` of the place's ready folder in the run, and files of those that are `dropped` no longer.
+
+    The run that is there is first kept as `archive`, unless that is empty. Killed at any point, the next command that
+    writes does the rest, or everything is as it was.
+    """
+    directory = RunDirectory(root)
+    change = transaction.begin_or_fail(directory.manifest_path)
+    with change.committing():
+        if archive and not (home := files.inside(root, root / EARLIER / archive)).exists():
+            change.place(_archived(root, change.folder / EARLIER), home.relative_to(root).as_posix())
+        if archive:
+            # They stay with the run that was held against them.
+            for name in (ROOFS, RUNTIMES, AUTO_COMPARISON):
+                change.remove(name)
+        for name in experiments:
+            change.place(place / READY / name, name)
+        before = directory.manifest().experiments if dropped else {}
+        for name in dropped:
+            for file in before[name].files:
+                change.remove(f"{name}/{file}")
+        change_manifest(change, directory, manifest)
+
+
+def _archived(root: Path, staged: Path) -> Path:
+    staged.mkdir()
+    for entry in sorted(root.iterdir()):
+        if entry.name.startswith(".") or entry.name in (EARLIER, FAILED, PROGRAMS) or entry.is_symlink():
+            continue
+        if entry.is_dir():
+            # Files of experiments are never written again, only replaced: two runs can share them.
+            files.copy_tree(entry, staged / entry.name, link=True)
+        else:
+            files.copy_file(entry, staged / entry.name)
+    _move_references(staged)
+    return staged
+
+
+def _move_references(staged: Path) -> None:
+    """Move the references in the record of derived files: other run directories are now two levels further away."""
+    with contextlib.suppress(KitError):
+        index = read_index(RunDirectory(staged))
+        if index is None or not any(entry.others for entry in index.files.values()):
+            return
+        moved = {
+            name: msgspec.structs.replace(
+                entry, others={f"../../{other}": seen for other, seen in entry.others.items()}
+            )
+            for name, entry in index.files.items()
+        }
+        files.write_json(staged / DERIVED, msgspec.structs.replace(index, files=moved))

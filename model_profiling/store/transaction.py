@@ -197,7 +197,6 @@ def _carry_out(root: Path, folder: Path, note: _Note) -> None:
 
 
 def _listed(root: Path) -> set[str]:
-    """Return the files that the manifest and the record of derived files name, as they are now."""
     found = set(_KEPT)
     for name in _INDEXES:
         with contextlib.suppress(KitError):

@@ -5,6 +5,6 @@ from pathlib import Path
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
-    from model_profiling.cli.tools import enter_tool
+    from model_profiling.cli.process import enter
 
-    enter_tool("xnntrace_to_kernels")
+    enter(tool="xnntrace_to_kernels")

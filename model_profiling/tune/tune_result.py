@@ -3,22 +3,49 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.compare.program_changes import ProgramChanges
+from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.store.run_directory import Turn
-from model_profiling.tune.formats import FormatResult
 from model_profiling.tune.variants import TuneVariant
 
 Turns = Mapping[str, list[Turn]]
-# How often the best ones are measured again until they can be told apart, and how many of them.
-MOST_ROUNDS, MOST_RIVALS = 3, 3
+# Whatever its interval allows to be so much faster than the best is measured again; without an interval, what looks
+# faster at all; so many at a time.
+WORTH, _LOOKS_FASTER, MOST_RIVALS = 1.05, 1.02, 3
 # Outputs whose noise is further down than this differ in nothing that anybody would see.
 _AS_GOOD_DB = 60.0
+# What another dtype may cost where nobody says: below it outputs differ by more than 3 %.
+LEAST_SQNR_DB = 30.0
+_ORDER = ("dtype", "rewrites", "memory_format", "io_layout", "delegation", "keep_fp32")
+
+
+class TriedPhase(msgspec.Struct, frozen=True):
+    """One phase of a variant, held against the baseline's; its logits against eager PyTorch in fp32."""
+
+    metrics: PhaseMetrics
+    comparison: Comparison | None = None
+    agreement: Agreement | None = None
+    # In nats, of the next token's distribution; None where it cannot be told.
+    kl_divergence: float | None = None
+
+
+class FormatResult(msgspec.Struct, frozen=True):
+    """What is known of one weight format. `sme2_share` is the part of all linear weights that SME2 has kernels for."""
+
+    phases: list[TriedPhase] = []
+    file_bytes: int = 0
+    peak_bytes: int | None = None
+    sme2_share: float | None = None
+    # Of the tokens that the user gave; None without any.
+    perplexity: float | None = None
+    # No other format is at least as good in everything: speed of each phase, accuracy, memory.
+    pareto: bool = False
 
 
 class TuneStep(msgspec.Struct, frozen=True):
@@ -29,83 +56,72 @@ class TuneStep(msgspec.Struct, frozen=True):
     comparison: Comparison
 
 
-def appended(earlier: Turns, later: Turns) -> dict[str, list[Turn]]:
-    """Return the turns of two rounds as those of one: launches and turns of the later one are counted on."""
-    before = [turn for turns in earlier.values() for turn in turns]
-    launch = 1 + max((turn.launch for turn in before), default=-1)
-    number = 1 + max((turn.turn for turn in before), default=-1)
-    found = {name: [*turns] for name, turns in earlier.items()}
-    for name, turns in later.items():
-        moved = (msgspec.structs.replace(each, launch=launch + each.launch, turn=number + each.turn) for each in turns)
-        found.setdefault(name, []).extend(moved)
-    return found
+class TuneCost(msgspec.Struct, frozen=True):
+    """How long it took to export or to measure so many programs; what was on disk already costs nothing."""
+
+    step: str
+    programs: int
+    seconds: float
 
 
-def rivals(turns: Turns, best: str, won: Iterable[str]) -> list[str]:
-    """Return the others that won and that cannot be told from the best, fastest first."""
-    held = [(name, _compared(turns, best, name)) for name in won if name != best]
-    return [name for name, each in sorted(held, key=lambda item: item[1].after_ms) if each.verdict != "slower"]
+Verdict = Literal["within", "beyond", "not told"]
 
 
-def preferred(names: Sequence[str], sqnr: Mapping[str, float | None], variants: Mapping[str, TuneVariant]) -> str:
-    """Return which of the equally fast is kept; `sqnr` are the outputs' signal to noise in dB."""
+class MetricValue(msgspec.Struct, frozen=True):
+    """What the user's metric says of a variant, and how much worse that is than the baseline, with its 95 % interval
+    over samples (None: not known).
 
-    def rank(name: str) -> tuple[float, int]:
-        noise = sqnr[name]
-        return -min(noise if noise is not None else 0.0, _AS_GOOD_DB), len(changes(variants[name]))
+    `within` the drop that was allowed and `beyond` it are said of whole intervals; where one holds it, the samples are
+    too few to tell.
+    """
 
-    return min(names, key=rank)
+    value: float | None
+    drop: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: Verdict = "within"
+    # Why there is no value.
+    failure: str = ""
 
-
-def changes(variant: TuneVariant) -> list[str]:
-    """Return the names of the options in which a variant may differ from the baseline, in the order of its steps."""
-    usual = TuneVariant("")
-    return ["dtype", *(name for name in _ORDER[1:] if getattr(variant, name) != getattr(usual, name))]
-
-
-_ORDER = ("dtype", "rewrites", "memory_format", "io_layout", "delegation")
-
-
-def ladder(base: TuneVariant, best: TuneVariant) -> list[TuneVariant]:
-    """Return the variants between the baseline and the best one, each with one change more; both are left out."""
-    differing = [name for name in _ORDER if getattr(base, name) != getattr(best, name)]
-    steps = []
-    for count in range(1, len(differing)):
-        taken: dict[str, Any] = {name: getattr(best, name) for name in differing[:count]}
-        steps.append(replace(base, **taken, reason=f"a step to {best.name}"))
-    return steps
+    @property
+    def significant(self) -> bool:
+        """Whether it differs from the baseline by its whole interval."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
-def step_gains(base: TuneVariant, best: TuneVariant, turns: Turns) -> list[TuneStep]:
-    """Return what each change gained, as far as the programs between could be made; nothing if there is only one."""
-    way = [base, *(each for each in ladder(base, best) if each.name in turns), best]
-    if len(way) < 3:
-        return []
-    return [
-        TuneStep(after.name, _change(before, after), _compared(turns, before.name, after.name))
-        for before, after in itertools.pairwise(way)
-    ]
+class KeptLayer(msgspec.Struct, frozen=True):
+    """Layers of the winner that stay in fp32, as they are named in `--keep-fp32`; what they cost in time (`without`
+    them, and with them), and how much further the metric drops without them."""
+
+    keep: list[str]
+    without: str
+    comparison: Comparison
+    saved: float | None = None
 
 
-def _compared(turns: Turns, before: str, after: str) -> Comparison:
-    return compare((before, turns[before]), (after, turns[after]), paired=True)
+class MetricSummary(msgspec.Struct, frozen=True):
+    """How variants were judged by a metric: on how many samples, none of which is among the `calibration_samples` if
+    these are `apart`; drawn anew `resamples` times for intervals."""
+
+    name: str
+    samples: int
+    max_drop: float
+    lower_is_better: bool = False
+    calibration_samples: int = 0
+    apart: bool = True
+    resamples: int = 0
+    kept: list[KeptLayer] = []
 
 
-def _change(before: TuneVariant, after: TuneVariant) -> str:
-    """Return what the second has more than the first, as flags."""
-    flags = []
-    for name in _ORDER:
-        value = getattr(after, name)
-        if value != getattr(before, name):
-            given = value if isinstance(value, tuple) else (value,)
-            flags += [f"--{name.replace('_', '-').replace('rewrites', 'rewrite')} {each}" for each in given]
-    return " ".join(flags)
+class Sme2Outlook(msgspec.Struct, frozen=True):
+    """What is known of SME2 without a CPU that has it: how many operators have a kernel, and what they would gain."""
 
-
-# Medians that are so far apart are worth another look where there is no interval yet, and where it is wide.
-_LOOKS_FASTER, _LOOKS_MUCH_FASTER, _MOST_PROMISING = 1.02, 1.1, 3
-# What another dtype may cost where nobody says: below it outputs differ by more than 3 %.
-LEAST_SQNR_DB = 30.0
+    eligible: int
+    on_sme2: int | None
+    target: str = ""
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
 
 
 class TriedVariant(msgspec.Struct, frozen=True):
@@ -133,6 +149,26 @@ class TriedVariant(msgspec.Struct, frozen=True):
     # The variant that has the very same program, and was measured instead.
     same_as: str = ""
     pareto: bool | None = None
+    # Where variants are judged by a metric.
+    metric: MetricValue | None = None
+    file_bytes: int | None = None
+    sme2: Sme2Outlook | None = None
+
+    @property
+    def faster(self) -> bool:
+        """Whether its whole interval is."""
+        return self.comparison is not None and self.comparison.verdict == "faster"
+
+    @property
+    def ratio(self) -> float:
+        """How often it is as fast as the baseline, both measured in turns; 1 for the baseline itself."""
+        return self.comparison.ratio if self.comparison is not None else 1.0
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to noise of its outputs; infinite if they are exact."""
+        exact = self.agreement is not None and self.agreement.max_abs_error == 0
+        return float("inf") if exact else self.agreement.sqnr_db if self.agreement is not None else None
 
 
 class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
@@ -157,63 +193,115 @@ class TuneResult(msgspec.Struct, frozen=True, tag="tune", tag_field="kind"):
     # What the winner does in another time than the baseline, by line: the largest changes, of a language model those of
     # decode. None without a winner, and where it could not be traced.
     changes: ProgramChanges | None = None
+    # In the order in which it was done.
+    costs: list[TuneCost] = []
+    metric: MetricSummary | None = None
 
     @property
     def busy(self) -> list[TriedVariant]:
         """What looks faster and may only have been disturbed less than the baseline."""
-        return [entry for entry in self._faster if entry.comparison is not None and entry.comparison.contended]
+        return [e for e in self.tried if e.faster and e.comparison is not None and e.comparison.contended]
 
     @property
     def unsure(self) -> list[TriedVariant]:
-        """What looks faster than all that is known to be, by too few runs for an interval."""
+        """What its interval still allows to be faster than all that is known to be."""
         names = promising(self.tried, lambda entry: won(entry, self.min_sqnr_db, self.baseline))
         return [entry for entry in self.tried if entry.name in names]
 
     @property
     def wrong(self) -> list[TriedVariant]:
         """What is faster and does not agree."""
-        return [
-            entry
-            for entry in self._faster
-            if entry not in self.busy and not won(entry, self.min_sqnr_db, self.baseline)
-        ]
+        right = [e for e in self.tried if won(e, self.min_sqnr_db, self.baseline)]
+        return [e for e in self.tried if e.faster and e not in right and e not in self.busy]
 
-    @property
-    def _faster(self) -> list[TriedVariant]:
-        compared = [entry for entry in self.tried if entry.comparison is not None]
-        return [entry for entry in compared if entry.comparison is not None and entry.comparison.verdict == "faster"]
+
+def appended(earlier: Turns, later: Turns) -> dict[str, list[Turn]]:
+    """Return the turns of two rounds as those of one: launches and turns of the later one are counted on."""
+    before = [turn for turns in earlier.values() for turn in turns]
+    launch = 1 + max((turn.launch for turn in before), default=-1)
+    number = 1 + max((turn.turn for turn in before), default=-1)
+    found = {name: [*turns] for name, turns in earlier.items()}
+    for name, turns in later.items():
+        moved = (msgspec.structs.replace(each, launch=launch + each.launch, turn=number + each.turn) for each in turns)
+        found.setdefault(name, []).extend(moved)
+    return found
+
+
+def rivals(turns: Turns, best: str, won: Iterable[str], by: float = 0.0) -> list[str]:
+    """Return the others that won and that cannot be told from the best, or that may be faster than it `by` a factor."""
+    held = [(name, _compared(turns, best, name)) for name in won if name != best]
+    return [n for n, each in held if each.verdict != "slower" and (each.high is None or each.high >= by)][:MOST_RIVALS]
+
+
+def preferred(names: Sequence[str], sqnr: Mapping[str, float | None], variants: Mapping[str, TuneVariant]) -> str:
+    """Return which of the equally fast is kept; `sqnr` are the outputs' signal to noise in dB."""
+
+    def rank(name: str) -> tuple[float, int]:
+        noise, usual = sqnr[name], TuneVariant("")
+        changes = sum(getattr(variants[name], option) != getattr(usual, option) for option in _ORDER[1:])
+        return -min(noise if noise is not None else 0.0, _AS_GOOD_DB), changes
+
+    return min(names, key=rank)
+
+
+def ladder(base: TuneVariant, best: TuneVariant) -> list[TuneVariant]:
+    """Return the variants between the baseline and the best one, each with one change more; both are left out."""
+    differing: dict[str, Any] = {n: getattr(best, n) for n in _ORDER if getattr(base, n) != getattr(best, n)}
+    parts = [dict(itertools.islice(differing.items(), count)) for count in range(1, len(differing))]
+    return [replace(base, **taken, reason=f"a step to {best.name}") for taken in parts]
+
+
+def step_gains(base: TuneVariant, best: TuneVariant, turns: Turns) -> list[TuneStep]:
+    """Return what each change gained, as far as the programs between could be made; nothing if there is only one."""
+    way = [base, *(each for each in ladder(base, best) if each.name in turns), best]
+    if len(way) < 3:
+        return []
+    return [
+        TuneStep(after.name, _change(before, after), _compared(turns, before.name, after.name))
+        for before, after in itertools.pairwise(way)
+    ]
+
+
+def _compared(turns: Turns, before: str, after: str) -> Comparison:
+    return compare((before, turns[before]), (after, turns[after]), paired=True)
+
+
+def _change(before: TuneVariant, after: TuneVariant) -> str:
+    """Return what the second has more than the first, as flags."""
+    changed = {name: getattr(after, name) for name in _ORDER if getattr(before, name) != getattr(after, name)}
+    given = [(name, each) for name, v in changed.items() for each in (v if isinstance(v, tuple) else (v,))]
+    return " ".join(f"--{name.replace('_', '-').replace('rewrites', 'rewrite')} {each}" for name, each in given)
+
+
+def replace_comparison(entry: TriedVariant, **fields: Any) -> TriedVariant:
+    """Return a variant as if its comparison had been another."""
+    assert entry.comparison is not None
+    return msgspec.structs.replace(entry, comparison=msgspec.structs.replace(entry.comparison, **fields))
 
 
 def promising(tried: Iterable[TriedVariant], wins: Callable[[TriedVariant], bool]) -> list[str]:
-    """Return what looks faster than all that won, would win if it were sure, and is not; fastest first, a few."""
-    entries = [entry for entry in tried if entry.comparison is not None and entry.median_ms is not None]
-    least = min((entry.median_ms or 0.0 for entry in entries if wins(entry)), default=float("inf"))
+    """Return what would win if it were sure, is not, and may be faster than all that won; fastest first, a few."""
+    pairs = [(entry, entry.comparison) for entry in tried if entry.comparison is not None]
+    most = max((entry.ratio for entry, _ in pairs if wins(entry)), default=1.0)
     found = []
-    for entry in entries:
-        compared = entry.comparison
-        assert compared is not None
-        surely = msgspec.structs.replace(entry, comparison=msgspec.structs.replace(compared, verdict="faster"))
-        looks = compared.ratio >= (_LOOKS_FASTER if compared.high is None else _LOOKS_MUCH_FASTER)
-        if compared.verdict == "no difference seen" and looks and (entry.median_ms or 0.0) < least and wins(surely):
+    for entry, compared in pairs:
+        may = entry.ratio > _LOOKS_FASTER * most if compared.high is None else compared.high >= WORTH * most
+        unsure = compared.verdict == "no difference seen" and entry.ratio > 1
+        if unsure and may and wins(replace_comparison(entry, verdict="faster")):
             found.append(entry)
-    return [entry.name for entry in sorted(found, key=lambda entry: entry.median_ms or 0.0)[:_MOST_PROMISING]]
-
-
-def sqnr_of(entry: TriedVariant) -> float | None:
-    """Return signal to noise of a variant; infinite if it is exact."""
-    if entry.agreement is None:
-        return None
-    return float("inf") if entry.agreement.max_abs_error == 0 else entry.agreement.sqnr_db
+    return [entry.name for entry in sorted(found, key=lambda entry: -entry.ratio)[:MOST_RIVALS]]
 
 
 def won(entry: TriedVariant | None, min_sqnr_db: float | None = None, baseline: str = "") -> bool:
     """Return whether a variant is faster by its whole interval, undisturbed, with outputs right for its dtype and, in
-    another dtype than the baseline's, not far from eager's; or, if an accuracy is asked for, with that."""
-    if entry is None or entry.comparison is None or entry.comparison.verdict != "faster" or entry.comparison.contended:
+    another dtype than the baseline's, not far from eager's; or, if an accuracy or a metric is asked for, with that."""
+    if entry is None or not entry.faster or (entry.comparison is not None and entry.comparison.contended):
         return False
+    if entry.metric is not None:
+        return entry.metric.verdict == "within"
+    known = entry.sqnr_db
     if min_sqnr_db is not None:
-        return (sqnr_of(entry) or 0.0) >= min_sqnr_db
-    known = sqnr_of(entry)
+        return (known or 0.0) >= min_sqnr_db
     # Weight formats of language models say themselves what they cost.
     other = entry.format is None and bool(baseline) and entry.dtype not in ("", baseline)
     if other and known is not None and known < LEAST_SQNR_DB:

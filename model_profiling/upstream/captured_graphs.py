@@ -1,10 +1,11 @@
 """Captured graphs from inside: schemas of operators, where nodes come from, and nested inputs."""
 
-import inspect
+import dataclasses
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from model_profiling.upstream.reliance import PROVEN_BOTH, Reliance, holds
+from model_profiling.upstream.reliance import holds, lacking, reliance
 
 
 def origin(node: Any) -> str:
@@ -16,6 +17,25 @@ def origin(node: Any) -> str:
 def flat_inputs(program: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
     """Return what the graph of an exported program is called with: weights, buffers and inputs in its order."""
     return program._graph_module_flat_inputs(*call)
+
+
+def named_leaves(value: Any) -> tuple[list[Any], list[str]]:
+    """Return the leaves and where each is, by the keys of dicts and the fields of classes: `logits`, `boxes[0]`.
+
+    torch is told of the dataclasses among them; '' is what has a number only.
+    """
+    import torch
+
+    for kind in {type(leaf) for leaf in leaves(value) if dataclasses.is_dataclass(leaf)}:
+        torch.export.register_dataclass(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
+    found = leaves(value)
+    if not holds(NESTED):
+        return found, [""] * len(found)
+    from torch.utils import _pytree
+
+    paths = [path for path, _ in _pytree.tree_flatten_with_path(value)[0]]
+    names = [re.sub(r"\['([^']+)'\]", r".\1", _pytree.keystr(path)).removeprefix(".") for path in paths]
+    return found, [name if re.search("[a-zA-Z]", name) else "" for name in names]
 
 
 def leaves(value: Any) -> list[Any]:
@@ -61,15 +81,6 @@ def _check_operators() -> str:
     return ""
 
 
-def _check_flat_inputs() -> str:
-    import torch
-
-    method = getattr(torch.export.ExportedProgram, "_graph_module_flat_inputs", None)
-    if method is None or list(inspect.signature(method).parameters) != ["self", "args", "kwargs"]:
-        return "ExportedProgram has no _graph_module_flat_inputs(args, kwargs)"
-    return ""
-
-
 def _check_provenance() -> str:
     import torch
     from torch.fx.traceback import NodeSource
@@ -86,40 +97,9 @@ def _check_nested() -> str:
     return "" if same else "torch.utils._pytree does not take nested tuples, lists and dicts apart in order"
 
 
-OPERATORS = Reliance(
-    "operator-schemas",
-    "torch",
-    "the operators of a captured graph are torch._ops.OpOverload with _schema and _overloadname",
-    PROVEN_BOTH,
-    "the schemas of add and add_ are what they are",
-    _check_operators,
-    "rewrites are neither done nor looked for; --keep-fp32 and numerics are refused",
+OPERATORS = reliance("operator-schemas", _check_operators)
+FLAT_INPUTS = reliance(
+    "flat-inputs", lambda: lacking("torch.export:ExportedProgram._graph_module_flat_inputs(self, args, kwargs)")
 )
-FLAT_INPUTS = Reliance(
-    "flat-inputs",
-    "torch",
-    "ExportedProgram._graph_module_flat_inputs gives the inputs of the graph in its order",
-    PROVEN_BOTH,
-    "its parameters",
-    _check_flat_inputs,
-    "numerics is refused: the layers of the fp32 model cannot be computed",
-)
-PROVENANCE = Reliance(
-    "node-provenance",
-    "torch",
-    "a node's meta['from_node'] lists NodeSource objects, the first with the name of the node that was captured",
-    PROVEN_BOTH,
-    "a NodeSource is made of a node, and names it",
-    _check_provenance,
-    "numerics of quantized programs is refused: their layers cannot be found in the fp32 model",
-)
-NESTED = Reliance(
-    "nested-inputs",
-    "torch",
-    "torch.utils._pytree takes nested inputs and outputs apart and puts them together",
-    PROVEN_BOTH,
-    "a nested value is taken apart and put together",
-    _check_nested,
-    "inputs and outputs may be tuples, lists and dicts only",
-)
-RELIANCES = (OPERATORS, FLAT_INPUTS, PROVENANCE, NESTED)
+PROVENANCE = reliance("node-provenance", _check_provenance)
+NESTED = reliance("nested-inputs", _check_nested)

@@ -1,12 +1,12 @@
 """What is needed to emit a program: kernels of quantization, buffers with values, and taps."""
 
 import importlib
-import inspect
 from typing import Any
 
-from model_profiling.upstream.reliance import PROVEN_BOTH, Reliance, holds, require
+from model_profiling.upstream.reliance import holds, lacking, reliance, require
 
 _QUANTIZED = "executorch.kernels.quantized"
+_TAPS = "executorch.devtools.intermediate_output_tap"
 
 
 def register_quantized_kernels() -> None:
@@ -53,40 +53,6 @@ def _check_initial_values() -> str:
     return "" if patterns == ["a name"] else "InitializedMutableBufferPass does not take names of buffers"
 
 
-def _check_taps() -> str:
-    from executorch.devtools import intermediate_output_tap as taps
-
-    takes = list(inspect.signature(taps.tap_intermediate_outputs_).parameters)[:2]
-    return (
-        "" if takes[:1] == ["ep"] and callable(taps.strip_taps_) else "tap_intermediate_outputs_ takes other arguments"
-    )
-
-
-QUANTIZED_KERNELS = Reliance(
-    "quantized-kernels",
-    "ExecuTorch",
-    f"importing {_QUANTIZED} registers out variants of quantize and dequantize",
-    PROVEN_BOTH,
-    "it is imported, and the out variant is there",
-    _check_quantized,
-    "programs that quantize or dequantize outside of delegates cannot be exported",
-)
-INITIAL_VALUES = Reliance(
-    "initial-values",
-    "ExecuTorch",
-    "InitializedMutableBufferPass stores the values of buffers that a program changes",
-    PROVEN_BOTH,
-    "it takes names of buffers",
-    _check_initial_values,
-    "a model that changes buffers which are not zero at first is refused: its program would begin with zeros",
-)
-TAPS = Reliance(
-    "output-taps",
-    "ExecuTorch",
-    "executorch.devtools.intermediate_output_tap hands out values from inside of delegates",
-    PROVEN_BOTH,
-    "the functions take what they are given",
-    _check_taps,
-    "numerics is refused: values from inside of delegates cannot be had",
-)
-RELIANCES = (QUANTIZED_KERNELS, INITIAL_VALUES, TAPS)
+QUANTIZED_KERNELS = reliance("quantized-kernels", _check_quantized)
+INITIAL_VALUES = reliance("initial-values", _check_initial_values)
+TAPS = reliance("output-taps", lambda: lacking(f"{_TAPS}:tap_intermediate_outputs_(ep)", f"{_TAPS}:strip_taps_"))

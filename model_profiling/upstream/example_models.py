@@ -1,10 +1,9 @@
 """ExecuTorch's example models, which its wheel contains and its documentation calls examples."""
 
 import importlib
-import inspect
 from typing import Any
 
-from model_profiling.upstream.reliance import PROVEN_BOTH, Reliance, holds, installed_version, require
+from model_profiling.upstream.reliance import holds, installed_version, lacking, reliance, require
 
 ZOO_PACKAGE = "executorch.examples.models"
 _LLAMA = f"{ZOO_PACKAGE}.llama"
@@ -64,52 +63,21 @@ def _check_zoo() -> str:
     return "" if same else f"{ZOO_PACKAGE}.MODEL_NAME_TO_MODEL is no table of modules and classes"
 
 
-def _check_llama() -> str:
-    installed_version("executorch")
-    taken = set(inspect.signature(_module(_LLAMA, "model_args").ModelArgs).parameters)
-    if missing := sorted(set(LLAMA_ARGUMENTS) - taken):
-        return f"ModelArgs of {_LLAMA} has no {missing[0]}"
-    there = (
-        _module(_LLAMA, "llama_transformer").construct_transformer,
-        _module(_LLAMA, "source_transformation.custom_kv_cache").replace_kv_cache_with_custom_kv_cache,
-        _module(_LLAMA, "source_transformation.sdpa").replace_sdpa_with_custom_op,
-    )
-    return "" if all(map(callable, there)) else f"{_LLAMA} builds its transformer in another way"
-
-
-def _check_efficient_sam() -> str:
-    installed_version("executorch")
-    taken = inspect.signature(_module(_SAM, "efficient_sam_core.efficient_sam").build_efficient_sam).parameters
-    there = {"encoder_patch_embed_dim", "encoder_num_heads"} <= set(taken)
-    return "" if there and callable(_module(_SAM, "model").EfficientSAM) else f"{_SAM} is built in another way"
-
-
 _CHECKED = "the modules and their functions are there, and take what they are given"
-ZOO = Reliance(
-    "example-models",
-    "ExecuTorch",
-    f"{ZOO_PACKAGE}.MODEL_NAME_TO_MODEL maps names to modules and classes",
-    PROVEN_BOTH,
-    "the table is read",
-    _check_zoo,
-    "ExecuTorch's example models are not known by their names",
-)
-LLAMA = Reliance(
+ZOO = reliance("example-models", _check_zoo)
+LLAMA = reliance(
     "example-llama",
-    "ExecuTorch",
-    f"{_LLAMA} builds the transformer of export_llm, with its own attention and cache operators",
-    PROVEN_BOTH,
-    _CHECKED,
-    _check_llama,
-    "the zoo's language models cannot be built; other models are not affected",
+    lambda: lacking(
+        f"{_LLAMA}.model_args:ModelArgs({', '.join(LLAMA_ARGUMENTS)})",
+        f"{_LLAMA}.llama_transformer:construct_transformer",
+        f"{_LLAMA}.source_transformation.custom_kv_cache:replace_kv_cache_with_custom_kv_cache",
+        f"{_LLAMA}.source_transformation.sdpa:replace_sdpa_with_custom_op",
+    ),
 )
-EFFICIENT_SAM = Reliance(
+EFFICIENT_SAM = reliance(
     "example-efficient-sam",
-    "ExecuTorch",
-    f"{_SAM} builds EfficientSAM",
-    PROVEN_BOTH,
-    _CHECKED,
-    _check_efficient_sam,
-    "efficient_sam cannot be built; other models are not affected",
+    lambda: lacking(
+        f"{_SAM}.efficient_sam_core.efficient_sam:build_efficient_sam(encoder_patch_embed_dim, encoder_num_heads)",
+        f"{_SAM}.model:EfficientSAM",
+    ),
 )
-RELIANCES = (ZOO, LLAMA, EFFICIENT_SAM)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from model_profiling.upstream.patching import Saving, replaced_here
-from model_profiling.upstream.reliance import PROVEN_BOTH, Reliance, check_reliance, unproven
+from model_profiling.upstream.reliance import PROVEN_EXECUTORCH, PROVEN_TORCH, Reliance, check_reliance, unproven
 
 # Set to anything but 0, it has models lowered as ExecuTorch does it by itself.
 STOCK_VARIABLE = "SME2_KIT_STOCK_LOWERING"
@@ -151,10 +151,10 @@ RELIANCES = tuple(
         name,
         ", ".join(project for project in ("ExecuTorch", "torch") if f" {project.lower()}." in f" {part.functions}"),
         part.relies_on,
-        PROVEN_BOTH,
+        f"ExecuTorch {', '.join(PROVEN_EXECUTORCH)}; torch {', '.join(PROVEN_TORCH)}",
         "the versions, and the source of each function that is replaced or relied on",
-        functools.partial(_check, name),
         f"models are lowered without it, {_SAME}",
+        functools.partial(_check, name),
     )
     for name, part in PARTS.items()
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from model_profiling.base import files
+from model_profiling.upstream.reliance import installed_file, installed_version
 
 Fields = Mapping[str, int]
 
@@ -26,15 +27,20 @@ class Schema(msgspec.Struct, frozen=True):
     """What a `.fbs` file says: fields of tables by slot, members of unions and names of enums in their order."""
 
     identifier: str
-    tables: Mapping[str, Sequence[str]]
-    unions: Mapping[str, Sequence[str]]
-    enums: Mapping[str, Mapping[str, int]]
+    tables: dict[str, list[str]] = {}
+    unions: Mapping[str, Sequence[str]] = {}
+    enums: Mapping[str, Mapping[str, int]] = {}
+
+    def table(self, name: str, names: str) -> Fields:
+        """Add a table by its fields, of which a union has two; return their slots."""
+        self.tables[name] = names.split()
+        return fields(names)
 
 
 def read_schema(path: Path) -> Schema:
     """Read a `.fbs` file as far as it says which slot a field has."""
     text = _COMMENT.sub("", files.content(path, _LARGEST).decode("utf-8", "replace"))
-    blocks = [(kind, name, body) for kind, name, body in _BLOCK.findall(text)]
+    blocks = _BLOCK.findall(text)
     unions = {name: _members(body) for kind, name, body in blocks if kind == "union"}
     tables = {name: _slots(body, unions) for kind, name, body in blocks if kind == "table"}
     enums = {name: _values(body) for kind, name, body in blocks if kind == "enum"}
@@ -83,3 +89,9 @@ def difference(ours: Schema, theirs: Schema) -> str:
         if not values.items() <= theirs.enums.get(name, {}).items():
             return f"enum {name} has other values"
     return ""
+
+
+def schema_difference(ours: Schema, relative: str) -> str:
+    """Return what the installed wheel's schema has in another way than the kit reads it; '' if nothing."""
+    found = difference(ours, read_schema(installed_file(relative)))
+    return f"{relative} of executorch {installed_version('executorch')} is another one: {found}" if found else ""

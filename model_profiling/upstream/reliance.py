@@ -1,6 +1,9 @@
-"""The record of one reliance on what nobody promised, and whether it holds here."""
+"""Reliances on what nobody promised, of which the table `reliances.txt` says all: whether they hold here."""
 
 import functools
+import importlib.util
+import inspect
+import operator
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -28,8 +31,6 @@ PROVEN_PATH = Path(__file__).with_name("proven.json")
 PROVEN_PAIRS = files.read_json(PROVEN_PATH, list[ProvenPair], "table of proven releases")
 PROVEN_EXECUTORCH = tuple(dict.fromkeys(each.executorch for each in PROVEN_PAIRS))
 PROVEN_TORCH = tuple(dict.fromkeys(each.torch for each in PROVEN_PAIRS))
-PROVEN = f"ExecuTorch {', '.join(PROVEN_EXECUTORCH)}"
-PROVEN_BOTH = f"{PROVEN}; torch {', '.join(PROVEN_TORCH)}"
 
 # Whose parts are relied on: what is not installed is not used either.
 _PACKAGES = ("torch", "torchao", "executorch", "ray")
@@ -41,22 +42,48 @@ class NotCheckable(Exception):  # noqa: N818 - not an error: what would be check
     """What a reliance is about is not on this machine; says why."""
 
 
-class Reliance(msgspec.Struct, frozen=True):
-    """Something private to a project that the kit uses, and the way without it.
-
-    `check` returns what is wrong, '' if it holds; it raises NotCheckable where the project is not installed. Anything
-    else that it raises counts as wrong: other versions may do anything.
-    """
+class RelianceText(msgspec.Struct, frozen=True):
+    """What is relied on and of whom, with which versions that was proven, how it is checked, and the way without it."""
 
     name: str
     project: str
     relies_on: str
     proven: str
     checked: str
-    check: Callable[[], str]
     instead: str
+
+
+class Reliance(RelianceText, frozen=True):
+    """Something private to a project that the kit uses.
+
+    `check` returns what is wrong, '' if it holds; it raises NotCheckable where the project is not installed. Anything
+    else that it raises counts as wrong: other versions may do anything.
+    """
+
+    check: Callable[[], str]
     # Without it nothing can be measured: there is no other way, and only its own name switches it off.
     essential: bool = False
+
+
+def _table() -> dict[str, dict[str, str]]:
+    text = files.content(Path(__file__).with_name("reliances.txt")).decode().replace("\n  ", " ")
+    versions = {"executorch": ", ".join(PROVEN_EXECUTORCH), "torch": ", ".join(PROVEN_TORCH)}
+    found = {}
+    for block in text.split("\n\n")[1:]:
+        name, *lines = block.strip().split("\n")
+        found[name] = {key: value for key, _, value in (line.partition(": ") for line in lines)}
+        found[name]["proven"] = found[name]["proven"].format(**versions)
+    return found
+
+
+TABLE = _table()
+
+
+def reliance(name: str, check: Callable[[], str]) -> Reliance:
+    """Return the reliance that the table has under a name, with its check."""
+    row = TABLE[name]
+    texts = (row["project"], row["relies on"], row["proven"], row["checked"], row["instead"])
+    return Reliance(name, *texts, check, "essential" in row)
 
 
 class RelianceCheck(msgspec.Struct, frozen=True):
@@ -107,10 +134,49 @@ def installed_version(package: str) -> str:
         raise NotCheckable(f"{package} is not installed") from None
 
 
+def executorch_folder() -> Path | None:
+    """Return the folder of the installed package, found without importing it; None if there is none.
+
+    It has no `__init__.py`: any folder of its name on the path, such as a clone, counts as a part of it.
+    """
+    spec = importlib.util.find_spec("executorch")
+    locations = [Path(each) for each in spec.submodule_search_locations or ()] if spec else []
+    return next((each for each in locations if (each / "version.py").is_file()), None)
+
+
+def installed_file(relative: str) -> Path:
+    """Return a file of the installed wheel; raises NotCheckable if it is not there."""
+    folder = executorch_folder()
+    if folder is None:
+        raise NotCheckable("executorch is not installed")
+    path = folder / relative
+    if not path.is_file():
+        raise NotCheckable(f"executorch {installed_version('executorch')} has no {relative}")
+    return path
+
+
+def lacking(*names: str) -> str:
+    """Return the first of some names that is not there, or does not take its parameters; '' if all are as they were.
+
+    A name is `module:attribute` or `module:function(parameter, parameter)`.
+    """
+    for name in names:
+        module, _, rest = name.partition(":")
+        attribute, _, parameters = rest.removesuffix(")").partition("(")
+        package = module.split(".")[0]
+        version = installed_version(package)
+        try:
+            value = operator.attrgetter(attribute)(importlib.import_module(module))
+        except AttributeError:
+            return f"{package} {version} has no {module}.{attribute}"
+        if missing := [p for p in filter(None, parameters.split(", ")) if p not in inspect.signature(value).parameters]:
+            return f"{attribute} of {package} {version} does not take {missing[0]}"
+    return ""
+
+
 def source_digest(functions: Iterable[Any]) -> str:
     """Return a short hash of functions' source."""
     import hashlib
-    import inspect
 
     return hashlib.sha256("\n".join(map(inspect.getsource, functions)).encode()).hexdigest()[:12]
 
@@ -125,11 +191,8 @@ def unproven(saving: str, functions: Iterable[Any]) -> str:
     pair = {f"torch {each.torch} and executorch {each.executorch}": each.savings for each in PROVEN_PAIRS}
     if saving not in pair.get(together, {}):
         return f"{saving} is not proven with {together}"
-    return (
-        ""
-        if source_digest(functions) == pair[together][saving]
-        else f"{saving} was proven with other code of {together}"
-    )
+    same = source_digest(functions) == pair[together][saving]
+    return "" if same else f"{saving} was proven with other code of {together}"
 
 
 def require(reliance: Reliance) -> None:

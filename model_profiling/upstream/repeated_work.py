@@ -46,12 +46,8 @@ def registered_quickly(block: Block) -> Iterator[Replacement]:
     looked_up: list[Any] = block.remember([])
 
     def py_impl(operator: Any, key: Any) -> Any:
-        if (
-            get_ident() != block.thread
-            or not isinstance(key, key_type)
-            or key == key_type.Python
-            or key in operator.py_kernels
-        ):
+        plain = isinstance(key, key_type) and key != key_type.Python and key not in operator.py_kernels
+        if get_ident() != block.thread or not plain:
             return register(operator, key)
 
         def registered(kernel: Any) -> Any:

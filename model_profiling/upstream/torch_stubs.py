@@ -9,9 +9,8 @@ import re
 import sys
 
 from model_profiling.base.elf import Library, read_library
-from model_profiling.upstream.installed_wheel import installed_file
 from model_profiling.upstream.libraries import CUSTOM_OPERATORS
-from model_profiling.upstream.reliance import PROVEN, PROVEN_TORCH, NotCheckable, Reliance
+from model_profiling.upstream.reliance import NotCheckable, installed_file, reliance
 
 # Who gives what the library takes: the runner has loaded these before it.
 _LOADED = ("executorch", "cpuinfo")
@@ -62,13 +61,4 @@ def _check() -> str:
     return f"{CUSTOM_OPERATORS} no longer {missing[0]} as it did" if missing else ""
 
 
-STUBS = Reliance(
-    "operator-stubs",
-    "ExecuTorch and torch",
-    f"{CUSTOM_OPERATORS} registers llama::* operators when it is loaded, and of PyTorch calls registrations alone",
-    f"{PROVEN} with torch {', '.join(PROVEN_TORCH)}",
-    "all symbols that it takes are known; the runner looks whether the operators are registered",
-    _check,
-    "models with llama::* operators do not run on the kit's runner: give a runner_path that has them built in",
-)
-RELIANCES = (STUBS,)
+STUBS = reliance("operator-stubs", _check)

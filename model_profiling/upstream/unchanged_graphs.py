@@ -89,13 +89,9 @@ def verified_once(block: Block) -> Iterator[Replacement]:
         if get_ident() != block.thread:
             verify(program)
             return
-        modules = [module.graph for module in program.graph_module.modules() if isinstance(module, GraphModule)]
-        what = (
-            _Same(program.graph_module),
-            list(program.verifiers),
-            [_content(graph) for graph in modules],
-            str(program.graph_signature),
-        )
+        modules = [module for module in program.graph_module.modules() if isinstance(module, GraphModule)]
+        contents = [_content(module.graph) for module in modules]
+        what = (_Same(program.graph_module), list(program.verifiers), contents, str(program.graph_signature))
         if verified != [what]:
             verify(program)
             verified[:] = [what]
@@ -118,14 +114,12 @@ def shaped_once(block: Block) -> Iterator[Replacement]:
         if not (in_pass or type(self) is EdgeOpArgValidator) or not (functional or target is executorch_call_delegate):
             return call(self, target, args, kwargs)
         key = _key((target, args, list(kwargs.items())))
-        if key is None:
-            return call(self, target, args, kwargs)
-        if key not in known:
-            result = call(self, target, args, kwargs)
-            if not _static(result):
-                return result
+        if key in known:
+            return known[key][1]
+        result = call(self, target, args, kwargs)
+        if key is not None and _static(result):
             known[key] = (args, kwargs), result
-        return known[key][1]
+        return result
 
     yield Replacement(Interpreter, "call_function", called)
 

@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass
 
-from model_profiling.upstream.flatbuffer_schemas import Schema, fields
-from model_profiling.upstream.installed_wheel import schema_difference
-from model_profiling.upstream.reliance import PROVEN, Reliance
+from model_profiling.upstream.flatbuffer_schemas import Fields, Schema, fields, schema_difference
+from model_profiling.upstream.reliance import reliance
 
 BACKEND = "XnnpackBackend"
 TRANSPOSE = "StaticTranspose"
@@ -14,12 +13,6 @@ EXTERNAL = 1 | 2  # XNN_VALUE_FLAG_EXTERNAL_INPUT and XNN_VALUE_FLAG_EXTERNAL_OU
 NO_HANDLE = 0xFFFF  # what ExecuTorch writes for a node its passes inserted, such as a layout's transpose
 MOST_DIMS = 12  # twice as many as XNNPACK allows (XNN_MAX_TENSOR_DIMS)
 
-GRAPH = fields("version xnodes xvalues")
-NODE = fields("xnode_union_type xnode_union debug_handle")
-VALUE = fields("xvalue_union_type xvalue_union")
-TENSOR = fields("datatype num_dims dims constant_buffer_idx external_id flags id_out")
-QUANTIZED = fields("tensor_value quant_params_type quant_params")
-PER_GROUP = fields("scale channel_dim group_size")
 # Unions, whose numbers count from 1.
 _VALUES = ("XNNTensorValue", "XNNQuantizedTensorValue")
 _QUANTIZATIONS = ("PerChannelQuant", "PerTensorQuant", "PerTokenDynamicQuant", "PerChannelGroupQuant")
@@ -69,48 +62,33 @@ _NODES = (
 
 @dataclass(frozen=True)
 class NodeKind:
-    """A kind of node: its name, and the slots of the values it takes and makes, of its window and its groups, and of a
-    convolution's strides and padding."""
+    """A kind of node: its name, its fields, and which of them are the values it takes and makes, and its window."""
 
     name: str
-    inputs: tuple[int, ...]
-    outputs: tuple[int, ...]
-    window: tuple[int, ...] = ()
-    groups: int | None = None
-    permutation: int | None = None
-    strides: tuple[int, ...] = ()
-    padding: tuple[int, ...] = ()
+    fields: Fields
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    window: tuple[str, ...] = ()
 
 
 def _kind(entry: str) -> NodeKind:
     name, _, table = entry.partition(":")
     slots = fields(_TABLES[table or f"XNN{name}"])
     values = [field for field in slots if field.endswith("_id")]
-    taken = [slots[field] for field in values if not field.startswith("output")]
+    taken = [field for field in values if not field.startswith("output")]
     if name.startswith("Concatenate"):
         taken = taken[: int(name.removeprefix("Concatenate"))]
     # Convolutions and poolings other than ArgMaxPooling2d.
-    window = [slots[field] for field in slots if field in ("kernel_height", "kernel_width")] or [
-        slots[field] for field in slots if table == "_XNNPooling2D" and field in ("pooling_height", "pooling_width")
-    ]
-    made = tuple(slots[field] for field in values if field.startswith("output"))
-    strides, padding = (
-        tuple(slots[field] for field in slots if table == "_XNNNodeConv" and field.startswith(part))
-        for part in ("subsampling_", "padding_")
-    )
-    return NodeKind(name, tuple(taken), made, tuple(window), slots.get("groups"), slots.get("perm"), strides, padding)
+    what = {"_XNNNodeConv": "kernel", "_XNNPooling2D": "pooling"}.get(table)
+    window = (f"{what}_height", f"{what}_width") if what else ()
+    return NodeKind(name, slots, tuple(taken), tuple(field for field in values if field.startswith("output")), window)
 
 
 NODES = tuple(map(_kind, _NODES))
 
-_FILE = "backends/xnnpack/serialization/schema.fbs"
 _OURS = Schema(
     IDENTIFIER,
-    {
-        **{name: names.split() for name, names in _TABLES.items()},
-        **{"XNNGraph": list(GRAPH), "XNode": list(NODE), "XValue": list(VALUE), "XNNTensorValue": list(TENSOR)},
-        **{"XNNQuantizedTensorValue": list(QUANTIZED), "PerChannelGroupQuant": list(PER_GROUP)},
-    },
+    {name: names.split() for name, names in _TABLES.items()},
     {
         "XNodeUnion": [f"XNN{entry.replace(':', ': ')}" for entry in _NODES],
         "XValueUnion": _VALUES,
@@ -118,14 +96,13 @@ _OURS = Schema(
     },
     {"XNNDatatype": {f"xnn_datatype_{name}": number for number, name in enumerate(DTYPES)}},
 )
+GRAPH = _OURS.table("XNNGraph", "version xnodes xvalues")
+NODE = _OURS.table("XNode", "xnode_union_type xnode_union debug_handle")
+VALUE = _OURS.table("XValue", "xvalue_union_type xvalue_union")
+TENSOR = _OURS.table("XNNTensorValue", "datatype num_dims dims constant_buffer_idx external_id flags id_out")
+QUANTIZED = _OURS.table("XNNQuantizedTensorValue", "tensor_value quant_params_type quant_params")
+PER_GROUP = _OURS.table("PerChannelGroupQuant", "scale channel_dim group_size")
 
-XNNPACK_SCHEMA = Reliance(
-    "xnnpack-schema",
-    "XNNPACK in ExecuTorch",
-    f"the slots and numbers of {_FILE}: what a delegate computes",
-    PROVEN,
-    "against the schema in the installed wheel, and every offset while a file is read",
-    lambda: schema_difference(_OURS, _FILE),
-    "nodes of delegates are unknown: no work, no SME2 coverage and no source lines inside delegates",
+XNNPACK_SCHEMA = reliance(
+    "xnnpack-schema", lambda: schema_difference(_OURS, "backends/xnnpack/serialization/schema.fbs")
 )
-RELIANCES = (XNNPACK_SCHEMA,)

@@ -40,19 +40,8 @@ from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.store.artifacts import ExportRecord
 from tests.conftest import ROOT
 
-NETS = {
-    "Siamese": "fp32",
-    "ThereAndBack": "fp32",
-    "Kept": "fp32",
-    "Lookups": "fp32",
-    "Gates": "fp16",
-    "TinyClamp": "fp32",
-    "Means": "fp32",
-    "Scaled": "fp32",
-    "Many": "fp16",
-    "Attending": "fp32",
-    "Ranked": "fp32",
-}
+FP32 = ("Siamese", "ThereAndBack", "Kept", "Lookups", "TinyClamp", "Means", "Scaled", "Attending", "Ranked")
+NETS = dict.fromkeys(FP32, "fp32") | {"Gates": "fp16", "Many": "fp16"}
 # Findings about particular operators of the model.
 ABOUT_LINES = {"dtype conversions", "portable operator", "needless layout changes", "undone transposes"}
 DUMPS = Path(__file__).parents[1] / "data" / "etdump"
@@ -69,8 +58,7 @@ class Case:
 
     def advice(self, breakdown: Breakdown | None = None, record: ExportRecord | None = None) -> list[Finding]:
         chosen = breakdown or self.breakdown
-        movement = data_movement(chosen, self.graph)
-        return advise(Evidence(chosen, movement, None, record or self.made.record, self.graph))
+        return advise(Evidence(chosen, None, record or self.made.record, self.graph))
 
     def where_everything_costs(self, **times: float) -> "Case":
         """The same case with made-up times: `times` of operators by their kind, and one microsecond of all others."""
@@ -92,18 +80,11 @@ def timed(breakdown: Breakdown, ms: Callable[[Any], float]) -> Breakdown:
 def run(runner: Path, made: ExportResult, home: Path) -> Case:
     dump, out = home / "x.etdump", home / "out"
     inputs = ",".join(map(str, sample_inputs(made.paths, made.record)))
-    command: list[str | Path] = [
-        runner,
-        f"--model_path={made.paths.pte}",
-        f"--inputs={inputs}",
-        "--num_executions=10",
-        "--warmup=2",
-    ]
-    command += ["--cpu_threads=1", f"--etdump_path={dump}", f"--output_file={out}"]
-    subprocess.run(command, check=True, capture_output=True)
+    program = [f"--model_path={made.paths.pte}", f"--inputs={inputs}", f"--etdump_path={dump}", f"--output_file={out}"]
+    counts = ["--num_executions=10", "--warmup=2", "--cpu_threads=1"]
+    subprocess.run([runner, *program, *counts], check=True, capture_output=True)
     profile = profiles(etdump.read(dump), load_table())[0]
-    lines = read_sources(made.paths.pte).lines(profile.instances)
-    breakdown = break_down(profile, lines)
+    breakdown = break_down(profile, read_sources(made.paths.pte).lines(profile.instances))
     graph = read_graph(profile.instances, made.paths.pte)
     return Case(made, breakdown, graph, read_outputs(out, made.record.outputs))
 
@@ -149,11 +130,13 @@ def check(findings: list[Finding], breakdown: Breakdown) -> None:
             assert entry.source is None or not entry.source.file or f"at {entry.source.file}:" in line
         if finding.rule == "layout changes":
             assert {entry.kind for entry in entries} <= set(LAYOUT_KINDS)
-    # What a flag can do comes before what only a redesign can, and of both the larger share first.
+    # What a flag can do comes before what only a redesign can, and of both the larger share first, another dtype last.
     assert [by_flag(finding) for finding in findings] == sorted(map(by_flag, findings), reverse=True)
     for flag in (True, False):
-        shares = [finding.share for finding in findings if by_flag(finding) is flag]
-        assert shares == sorted(shares, reverse=True)
+        order = [
+            (finding.rule == "compute in fp32", -finding.share) for finding in findings if by_flag(finding) is flag
+        ]
+        assert order == sorted(order)
 
 
 def test_attention_hides_no_transpose(cases: dict[str, Case]) -> None:
@@ -175,7 +158,7 @@ def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None
     for path in DUMPS.glob("*.etdump"):
         for profile in profiles(etdump.read(path), load_table()):
             breakdown = break_down(profile)
-            findings = advise(Evidence(breakdown, data_movement(breakdown), None, None))
+            findings = advise(Evidence(breakdown))
             check(findings, breakdown)
             # Without the .pte nobody knows what feeds what, and nobody guesses.
             graph_needed = {"undone transposes", "input layout", "needless layout changes", "dtype conversions"}
@@ -183,7 +166,7 @@ def test_findings_of_real_profiles_hold_together(cases: dict[str, Case]) -> None
             assert not any(finding.rewrite for finding in findings)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_findings_hold_together_however_the_time_is_spread(cases: dict[str, Case], data: st.DataObject) -> None:
     case = cases[data.draw(st.sampled_from(sorted(cases)))]

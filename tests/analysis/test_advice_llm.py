@@ -14,7 +14,6 @@ from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
 from model_profiling.analysis.llm.layer_kinds import layer_kinds
 from model_profiling.analysis.llm.phase_metrics import DepthCost
-from model_profiling.analysis.movement.movement import data_movement
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from sme2_kit import Run
@@ -71,10 +70,8 @@ class Case:
     ) -> dict[FindingKind, Finding]:
         """The findings where these rows take a millisecond each and all others a microsecond."""
         breakdown = timed(self.breakdown, costly)
-        movement = data_movement(breakdown, self.graph)
-        held = {"measured": self.metrics, "depths": list(depths)}
-        found = advise(Evidence(breakdown, movement, None, None, self.graph, roofs, **held))  # type: ignore[arg-type]
-        return {finding.rule: finding for finding in found}
+        known = Evidence(breakdown, None, None, self.graph, roofs, measured=self.metrics, depths=list(depths))
+        return {finding.rule: finding for finding in advise(known)}
 
 
 def timed(breakdown: Breakdown, costly: list[int]) -> Breakdown:

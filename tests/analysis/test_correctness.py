@@ -64,3 +64,47 @@ def test_equal_outputs_agree_and_other_shapes_cannot_be_compared() -> None:
     same = judged(REFERENCE, "fp32", "off")
     assert same.verdict == "agrees" and agreement_sentence(same) == "on vs off: identical"
     assert agreement_of("a", [REFERENCE], "b", [REFERENCE[:5]], "fp32") is None
+
+
+def several(dtype: str, *pairs: tuple[npt.NDArray[Any], npt.NDArray[Any]], cost: DtypeCost | None = None) -> Agreement:
+    ours, theirs = map(list, zip(*pairs, strict=True))
+    agreement = agreement_of("program", ours, "eager", theirs, dtype, cost)
+    assert agreement is not None
+    return agreement
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
+@pytest.mark.parametrize(("size", "other_size"), [(4, 10_000), (10_000, 4)])
+@pytest.mark.parametrize(("scale", "other_scale"), [(1.0, 1.0), (1e-6, 1e6), (1e6, 1e-6)])
+@pytest.mark.parametrize("spoil", [np.negative, np.zeros_like, np.roll], ids=["negated", "lost", "moved"])
+def test_no_output_hides_behind_another(
+    dtype: str, size: int, other_size: int, scale: float, other_scale: float, spoil: Any
+) -> None:
+    drawn = np.random.default_rng(0)
+    mine, other = drawn.normal(0, scale, size), drawn.normal(0, other_scale, other_size)
+    right = other * (1 + 1e-7)
+    cost = DtypeCost(1e-3 * max(scale, other_scale), 1.0, 60.0) if dtype != "fp32" else None
+    wrong = spoil(mine, 1) if spoil is np.roll else spoil(mine)
+    each = [DtypeCost(1e-3 * part, 1.0, 60.0) for part in (scale, other_scale)]
+    for known in (cost, cost and DtypeCost(cost.max_abs_error, 1.0, 60.0, [*each])):
+        assert several(dtype, (mine, mine), (right, other), cost=known).verdict == "agrees"
+        if known is None or known.outputs:
+            found = several(dtype, (wrong, mine), (right, other), cost=known)
+            assert (found.verdict, found.wrong, found.output) == ("differs", True, "output 0")
+            assert found.error_of_reference.endswith(" in output 0") and "in output 0" in agreement_sentence(found)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16"])
+@pytest.mark.parametrize("value", [0.0, 3.0])
+def test_an_output_that_is_constant_or_zero_agrees_but_for_rounding(dtype: str, value: float) -> None:
+    large, flat = 100 * REFERENCE, np.full(8, value, np.float32)
+    assert several(dtype, (large, large), (flat, flat), cost=DtypeCost(0.0, 1.0, None)).max_abs_error == 0
+    rounded = several(dtype, (large, large), (flat + np.float32(1e-6), flat))
+    assert rounded.verdict == "agrees" and not rounded.wrong
+    assert several(dtype, (large, large), (flat + np.float32(0.5), flat), cost=DtypeCost(0.0, 1.0, None)).wrong
+
+
+def test_integers_that_differ_are_said_and_are_not_wrong() -> None:
+    places = np.arange(8)
+    found = several("fp32", (REFERENCE, REFERENCE), (places[::-1], places))
+    assert (found.verdict, found.wrong, found.output) == ("differs", False, "output 1")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import msgspec
 import pytest
 import torch
 from hypothesis import given
@@ -18,13 +19,16 @@ from torch import nn
 pytest.importorskip("executorch.exir")
 
 from model_profiling.analysis.run.run_forecasts import forecasts
+from model_profiling.analysis.sme2.core_prices import I8MM_OVER_DOT
 from model_profiling.analysis.sme2.forecast_record import Forecast
-from model_profiling.analysis.sme2.target import FP16_OVER_FP32, I8MM_OVER_DOT, Target, read_target
+from model_profiling.analysis.sme2.target import FP16_OVER_FP32, Target, read_target
 from model_profiling.base.errors import InputError
 from model_profiling.base.units import shown_ms
 from model_profiling.export.in_memory import export_module
-from model_profiling.report import content, markdown, numbers
-from model_profiling.report.words import forecast_sentence
+from model_profiling.report import markdown, numbers
+from model_profiling.report.content import whole as content
+from model_profiling.report.words import predicted_factor
+from model_profiling.store.run_directory import Manifest
 from sme2_kit import open_run
 from tests.conftest import kit
 from tests.helpers.run_forge import forge_emulated, forge_run
@@ -59,7 +63,7 @@ Measured = Callable[[str], Path]
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
-    """A short real run of each model, whose operators take as long as this says."""
+    """A short real run of each model, whose operators take as long as this says, as an Arm CPU would have made it."""
     home, made = tmp_path_factory.mktemp("forecasts"), {}
 
     def get(name: str) -> Path:
@@ -70,10 +74,22 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
             done = kit("run", pte, "--output-root", home / f"{name}_run", "--runs", 4, "--startup-launches", 0)
             assert done.returncode == 0, done.stderr
             places = home / f"{name}_run", home / f"{name}_stated"
-            made[name] = forge_run(*places, launches=6, times=lambda _, operator, __: 50_000 if operator else 2_000)
+            times = lambda _, operator, __: 50_000 if operator else 2_000  # noqa: E731
+            made[name] = forge_run(*places, change=with_arch("aarch64"), launches=6, times=times)
         return made[name]
 
     return get
+
+
+def with_arch(arch: str) -> Callable[[Manifest], None]:
+    def change(manifest: Manifest) -> None:
+        manifest.environment["arch"] = arch
+        for name, record in manifest.experiments.items():
+            assert record.features is not None
+            features = msgspec.structs.replace(record.features, arch=arch)
+            manifest.experiments[name] = msgspec.structs.replace(record, features=features)
+
+    return change
 
 
 def is_linear(name: str) -> bool:
@@ -90,12 +106,12 @@ def test_where_sme2_takes_nothing_nothing_becomes_faster(name: str, measured: Me
     found = forecast(run, tmp_path, lambda _: False)
     assert (found.on_sme2, found.speedups, found.speedup_range, found.operators) == (0, [1.0], (1.0, 1.0), [])
     assert forecast(run, tmp_path / "b", lambda _: False, speedups=(8.0,)).speedups == [1.0]
-    said = kit("forecast", run, tmp_path / "seen")
-    assert said.returncode == 0, said.stderr
-    assert "nothing becomes faster by SME2" in said.stdout and "1.00x" in said.stdout
-    assert "nothing becomes faster" in forecast_sentence(found) and "1.00x" in forecast_sentence(found)
-    told = kit("forecast", run, tmp_path / "seen", "--json")
-    assert json.loads(told.stdout)[0]["on_sme2"] == 0
+    assert predicted_factor(found)[1].startswith("no gain, predicted")
+    if name == "fp32":
+        said = kit("forecast", run, tmp_path / "seen")
+        assert said.returncode == 0 and "1.0x no gain, predicted" in said.stdout, said.stderr
+        told = kit("forecast", run, tmp_path / "seen", "--json")
+        assert json.loads(told.stdout)[0]["on_sme2"] == 0
     # A target that does not know the dtype has nothing to refuse.
     assert forecast(run, tmp_path / "c", lambda _: False, target="arm_phone").speedups == [1.0]
     report = markdown.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
@@ -139,10 +155,10 @@ def test_faster_is_the_quotient_of_the_times_beside_it(name: str, measured: Meas
         assert entry.times == pytest.approx(entry.ms / entry.predicted_ms)
         step = {"fp16": FP16_OVER_FP32, "i8mm": I8MM_OVER_DOT}.get(entry.why.partition("without SME2, by ")[2][:4], 1.0)
         assert (f"{step:g}x of it without SME2" in entry.why) == (step != 1)
-    shown = kit("forecast", run, tmp_path / "seen").stdout
+    shown = [kit("forecast", run, tmp_path / "seen", "--verbose").stdout] if name == "mixed" else []
     report = markdown.render(content.report(open_run(run, emulated=tmp_path / "seen")), {})
     time, cell = r"([0-9.]+) (ms|us)", r"\s+\|?\s*"
-    for text in (shown, report):
+    for text in (*shown, report):
         rows = re.findall(rf"Fully Connected[^|\n]*?{cell}{time}{cell}{time}{cell}([0-9.]+)x", text)
         assert len(rows) == len(found.operators), text
         for before, one, after, other, faster in rows:
@@ -150,6 +166,26 @@ def test_faster_is_the_quotient_of_the_times_beside_it(name: str, measured: Meas
             assert float(faster) == pytest.approx(
                 float(before) * scale[one] / (float(after) * scale[other]), abs=0.0051
             )
+
+
+@pytest.mark.parametrize("name", ["fp32", "mixed", "int8"])
+def test_another_cpus_times_are_in_no_forecast(name: str, measured: Measured, tmp_path: Path) -> None:
+    """However long operators take on a CPU that is not Arm: what is predicted is the same, and in no milliseconds."""
+    found = []
+    for place, factor in enumerate((1, 7)):
+        times = lambda _, operator, ns, by=factor: ns * by * (3 if is_linear(operator) else 1)  # noqa: E731
+        home = tmp_path / str(place)
+        run = forge_run(measured(name), home / "run", change=with_arch("x86_64"), launches=6, times=times)
+        found.append(forecast(run, home, is_linear))
+        shown = [kit("forecast", run, home / "seen", "--verbose").stdout] if name == "mixed" else []
+        report = markdown.render(content.report(open_run(run, emulated=home / "seen")), {})
+        for text in (*shown, report.partition("With SME2 (predicted)")[2]):
+            assert "modelled from the program" in " ".join(text.split())
+            assert not re.search(r"[0-9] (ms|us)\b", text.partition("The costliest operators that SME2 does not")[0])
+    assert found[0] == found[1] and found[0].basis == "modelled" and found[0].core == "Arm Neoverse-N1"
+    arm = forecast(measured(name), tmp_path / "arm", is_linear)
+    assert (arm.basis, arm.core) == ("measured", "")
+    assert forecast(measured(name), tmp_path / "arm2", is_linear, speedups=(4.0,)).ratio > 1
 
 
 @given(st.floats(1e-6, 1e3), st.floats(1e-6, 1e3))

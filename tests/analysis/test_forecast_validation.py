@@ -11,17 +11,17 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.run import held_forecasts
+from model_profiling.analysis.run import validated_forecasts
 from model_profiling.analysis.sme2.forecast_validation import (
     TOLERANCE,
     FailedModel,
     ForecastValidation,
-    HeldGain,
-    HeldModel,
-    HeldOperator,
-    HeldTime,
+    ValidatedGain,
+    ValidatedModel,
+    ValidatedOperator,
+    ValidatedTime,
+    check_prediction,
     errors_of,
-    hold,
     read_validation,
     shareable,
     shared_environment,
@@ -31,7 +31,9 @@ from model_profiling.analysis.sme2.kernel_table import TableDifference
 from model_profiling.analysis.sme2.target import MeasuredTarget, read_target
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.report import markdown, validation_page
+from model_profiling.report import markdown
+from model_profiling.report.content import validation as validation_page
+from model_profiling.report.files.page_files import write_validation
 from tests.analysis.test_target import measured_roofs, operator, work_of
 from tests.helpers.contract_check import check_printed
 
@@ -41,16 +43,16 @@ RATIO = st.floats(0.2, 20)
 PRIVATE = "jane-laptop"
 
 
-def held(predicted: float, on: float = 1.0, bounds: tuple[float, float] | None = (1.98, 2.02)) -> HeldTime:
-    return hold(2.0, predicted, on, *(bounds or (None, None)))
+def held(predicted: float, on: float = 1.0, bounds: tuple[float, float] | None = (1.98, 2.02)) -> ValidatedTime:
+    return check_prediction(2.0, predicted, on, *(bounds or (None, None)))
 
 
-def model(time: HeldTime, **more: Any) -> HeldModel:
+def model(time: ValidatedTime, **more: Any) -> ValidatedModel:
     rest: dict[str, Any] = {"switched": ["sme2"], "threads": 1, "operators": [], "not_timed": 0, **more}
-    return HeldModel("net", "fp32", time=time, **rest)
+    return ValidatedModel("net", "fp32", time=time, **rest)
 
 
-def validation(*models: HeldModel, features: tuple[str, ...] = ("dot", "sme2"), **more: Any) -> ForecastValidation:
+def validation(*models: ValidatedModel, features: tuple[str, ...] = ("dot", "sme2"), **more: Any) -> ForecastValidation:
     machine = {"cpu": "Some CPU", "arch": "aarch64", "system": "Linux 6.1.0", "cores": 8}
     environment = shared_environment("linux", features, machine)
     roofs = shared_roofs(measured_roofs(4.0))
@@ -62,7 +64,7 @@ def test_a_prediction_inside_the_interval_is_not_off_and_one_outside_by_the_dist
     off: float, predicted: float, on: float, one: float, other: float
 ) -> None:
     low, high = sorted((one, other))
-    time = hold(off, predicted, on, low, high)
+    time = check_prediction(off, predicted, on, low, high)
     assert time.low_ms is not None and time.high_ms is not None and time.outside is not None
     assert time.low_ms <= on <= time.high_ms, "what was measured lies in its own interval"
     assert (time.outside == 0) == (time.low_ms <= predicted <= time.high_ms)
@@ -76,7 +78,7 @@ def test_a_prediction_inside_the_interval_is_not_off_and_one_outside_by_the_dist
 def test_without_an_interval_noise_is_not_known_and_counts_as_error(
     off: float, predicted: float, on: float, bounds: tuple[float | None, float | None]
 ) -> None:
-    time = hold(off, predicted, on, *bounds)
+    time = check_prediction(off, predicted, on, *bounds)
     assert time.outside is None and time.low_ms is None and time.off_by == abs(predicted / on - 1)
     assert time.outcome == ("right" if time.off_by <= TOLERANCE else "wrong")
 
@@ -105,11 +107,11 @@ def test_the_measured_gain_is_held_against_that_of_a_target(monkeypatch: pytest.
     change = SimpleNamespace(before_ms=4.0, after_ms=2.0, low=1.9, high=2.1)
     run: Any = SimpleNamespace(summary=SimpleNamespace(comparisons=[SimpleNamespace(before="off", execute=change)]))
     forecast = SimpleNamespace(experiment="off", speedups=[4.2], speedup_range=(3.0, 5.0))
-    monkeypatch.setattr(held_forecasts, "forecasts", lambda *_, **__: [forecast])
-    found = held_forecasts.held_gain(run)
+    monkeypatch.setattr(validated_forecasts, "forecasts", lambda *_, **__: [forecast])
+    found = validated_forecasts.validated_gain(run)
     assert found.target == "apple_m4" and found.measured == 2 and found.outside == pytest.approx(1)
     change.low = None
-    assert held_forecasts.held_gain(run).outside is None
+    assert validated_forecasts.validated_gain(run).outside is None
 
 
 TEXT = st.text(string.printable, max_size=20)
@@ -118,13 +120,12 @@ NAMES = st.text(string.ascii_letters + string.digits + "_-. ", min_size=1, max_s
 
 @given(st.dictionaries(TEXT, st.just(PRIVATE) | st.dictionaries(TEXT, st.just(PRIVATE))))
 def test_nothing_of_an_environment_is_shared_but_what_explains_numbers(facts: dict[str, Any]) -> None:
-    odd: dict[str, Any] = {
-        "host": PRIVATE,
-        "device": {"serial": PRIVATE, "host": PRIVATE},
-        "build": PRIVATE,
+    odd: dict[str, Any] = {"host": PRIVATE, "device": {"serial": PRIVATE, "host": PRIVATE}, "build": PRIVATE}
+    odd |= {
         "python": PRIVATE,
+        "system": f"Linux 6.1.0-{PRIVATE}",
+        "sme_units": {"shared_by": [4, 4], "source": PRIVATE},
     }
-    odd |= {"system": f"Linux 6.1.0-{PRIVATE}", "sme_units": {"shared_by": [4, 4], "source": PRIVATE}}
     odd |= {"memory_bytes": 16 << 30, "sme_vector_bytes": "64", "cores": 8, "cpu": "Some CPU"}
     environment = {**{name: value for name, value in facts.items() if name not in ("cpu", "arch")}, **odd}
     shared = shared_environment("linux", ["sme2"], environment)
@@ -162,12 +163,8 @@ def test_roofs_with_sme_in_place_of_sme2_are_no_part_of_a_target() -> None:
     assert shared.measurements == roofs.measurements
 
 
-def written(found: ForecastValidation, home: Path) -> Path:
-    return validation_page.write(found, home)[0]
-
-
 def test_the_file_of_a_machine_with_sme2_is_a_target(tmp_path: Path) -> None:
-    path = written(validation(model(held(1.0))), tmp_path)
+    path = write_validation(validation(model(held(1.0))), tmp_path)[0]
     check_printed("forecast_validation", json.loads(path.read_bytes()))
     assert read_validation(path) == validation(model(held(1.0)))
     target = read_target(path)
@@ -179,10 +176,11 @@ def test_the_file_of_a_machine_with_sme2_is_a_target(tmp_path: Path) -> None:
 
 
 def test_a_file_without_sme2_or_with_another_number_is_no_target(tmp_path: Path) -> None:
-    path = written(validation(model(held(1.0), switched=["fp16arith"]), features=("fp16arith",)), tmp_path)
+    other = validation(model(held(1.0), switched=["fp16arith"]), features=("fp16arith",))
+    path = write_validation(other, tmp_path)[0]
     with pytest.raises(InputError, match=r"is no target: Some CPU, .* has no SME2 \(switched: fp16arith\)"):
         read_target(path)
-    path = written(validation(), tmp_path)
+    path = write_validation(validation(), tmp_path)[0]
     data = json.loads(path.read_bytes())
     data["roofs"]["measurements"][0]["probes"][0]["best_ms"] *= 2
     files.write_json(path, data)
@@ -194,8 +192,8 @@ def test_a_file_without_sme2_or_with_another_number_is_no_target(tmp_path: Path)
 
 
 def test_the_page_says_the_verdict_first_and_what_was_not_tested(tmp_path: Path) -> None:
-    product = HeldOperator("FC #1", "GEMM", "fully connected", "8 x 8 by 8 x 8", "as a probe gains", held(1.5))
-    gain = HeldGain("apple_m4", 4.0, 3.0, 5.0, 2.0, 1.9, 2.1, 0.9)
+    product = ValidatedOperator("FC #1", "GEMM", "fully connected", "8 x 8 by 8 x 8", "as a probe gains", held(1.5))
+    gain = ValidatedGain("apple_m4", 4.0, 3.0, 5.0, 2.0, 1.9, 2.1, 0.9)
     differs = TableDifference("FC #1", 3, "kai_sme2", "none", "differs", "")
     tested = validation(
         model(held(1.05), operators=[product], gain=gain, traced=3, differences=[differs], warnings=["busy"]),
@@ -205,12 +203,11 @@ def test_the_page_says_the_verdict_first_and_what_was_not_tested(tmp_path: Path)
     page = markdown.render(validation_page.page_report(tested))
     order = ["holds in part", "## Measured on", "## By model", "## Worst operators", "## What SME2 gains", "## Table"]
     assert sorted(order, key=page.index) == order and "SME2 itself" not in page
-    for words in ("1 right, 1 wrong", "other int8 failed: cannot be exported", "4.00x (3.00 to 5.00)", "+90.0 %"):
-        assert words in page, words
-    for words in ("right of 2, wrong of 1", "kai_sme2", "Not traced here (1 model)", "busy", "macOS"):
+    found = ("1 right, 1 wrong", "other int8 failed: cannot be exported", "4.00x (3.00 to 5.00)", "+90.0 %")
+    for words in (*found, "right of 2, wrong of 1", "kai_sme2", "Not traced here (1 model)", "busy", "macOS"):
         assert words in page, words
     other = validation(model(held(1.0), switched=["fp16arith"]), features=("fp16arith",))
     page = markdown.render(validation_page.page_report(other))
     assert "SME2 itself was not tested" in page and "fp16arith" in page and "What SME2 gains" not in page
-    assert "<table" in validation_page.write(other, tmp_path)[1].read_text()
+    assert "<table" in write_validation(other, tmp_path)[1].read_text()
     assert "No model was measured" in markdown.render(validation_page.page_report(validation()))

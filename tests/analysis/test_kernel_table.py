@@ -1,5 +1,6 @@
 """The table of known kernels says what an emulated CPU runs, of networks that it was not made from; else "unknown"."""
 
+import json
 import random
 from pathlib import Path
 
@@ -12,24 +13,26 @@ from torch.nn import functional
 pytest.importorskip("executorch.exir")
 
 import sme2_kit
-from model_profiling.analysis.run.table_check import table_differences, traced_operators
+from model_profiling.analysis.run.validated_forecasts import table_differences, traced_operators
 from model_profiling.analysis.sme2 import kernel_table
 from model_profiling.analysis.sme2.coverage import known_coverage
 from model_profiling.analysis.sme2.kernel_table import (
-    KernelLookup,
     KernelTable,
     MatrixNode,
     known_table,
     shipped_tables,
 )
+from model_profiling.analysis.sme2.target import Target, read_target
 from model_profiling.base import files
 from model_profiling.base.dtypes import NAMES
 from model_profiling.base.errors import InputError
-from tests.conftest import ROOT, kit, needs_emulator
+from tests.conftest import ROOT, needs_emulator
 
 TABLES = ROOT / "model_profiling" / "kernel_tables"
 CASES = [("fp32", 1), ("fp16", 4), ("int8", 3)]
 OTHERS = [(dtype, seed) for seed in range(4, 7) for dtype in NAMES if (dtype, seed) not in CASES]
+POINTWISE = MatrixNode("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
+DEPTHWISE = MatrixNode("DepthwiseConv2d", "fp32", "fp32", "fp32", "", "several")
 WIDE = [pytest.mark.wide, pytest.mark.again]
 
 
@@ -114,7 +117,7 @@ def test_what_it_does_not_have_is_unknown_and_never_without_a_kernel(tmp_path: P
     run = sme2_kit.run(made, runs=3, launches=1, out=tmp_path / "run")
     assert [(answer.on_sme2, answer.not_known) for answer in run.sme2] == [(1, 0)]
     instances = run.summary.experiments[run.sme2[0].experiment].breakdown.instances
-    for table in (kernel_table.why_no_table("9.9.9"), KernelLookup(KernelTable("1.5.1", "", []))):
+    for table in (kernel_table.why_no_table("9.9.9"), KernelTable("1.5.1", "", [])):
         covered = known_coverage(instances, table, made.paths.pte, "fp32")
         assert covered.on_sme2 is None and covered.unknown and covered.operators[0].level == "unknown"
         assert (kernel_table.MAKE in covered.unknown) == isinstance(table, str)
@@ -126,12 +129,10 @@ def test_what_it_does_not_have_is_unknown_and_never_without_a_kernel(tmp_path: P
 def test_a_dtype_that_has_a_kernel_is_named_where_this_one_has_none() -> None:
     table = known_table("1.5.1")
     assert table is not None
-    pointwise = MatrixNode("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
-    row = table.find(pointwise)
+    row = table.find(POINTWISE)
     assert row is not None and not row.sme2
-    assert {"fp32", "int8"} <= set(table.dtypes_with_sme2(pointwise))
-    depthwise = MatrixNode("DepthwiseConv2d", "fp32", "fp32", "fp32", "", "several")
-    assert table.find(depthwise) is not None and not table.dtypes_with_sme2(depthwise)
+    assert {"fp32", "int8"} <= set(table.dtypes_with_sme2(POINTWISE))
+    assert table.find(DEPTHWISE) is not None and not table.dtypes_with_sme2(DEPTHWISE)
 
 
 def test_a_users_table_counts_first_and_a_wrong_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,13 +164,36 @@ def test_a_network_without_any_sme2_kernel_is_predicted_at_one(dtype: str, tmp_p
     assert (answer.eligible, answer.on_sme2, answer.work_on_sme2) == (1, 0, 0)
     assert answer.forecast is not None and answer.forecast.speedups == [1.0]
     assert "depthwise" in answer.without[0].why and not answer.without[0].change
-    shown = kit("forecast", run.path)
-    assert shown.returncode == 0 and "1.00x" in shown.stdout, shown.stderr
 
 
-def test_a_node_is_described_in_words() -> None:
-    kind = MatrixNode("Conv2d", "fp16", "fp32", "fp16", "pointwise", "several")
-    assert kind.words == "1x1 convolution in fp16"
-    assert msgspec.structs.replace(kind, op="FullyConnected", activations="qdint8", form="").words == (
+def test_a_node_is_described_in_words_and_one_channel_is_not_called_depthwise() -> None:
+    assert POINTWISE.words() == "1x1 convolution in fp16"
+    assert msgspec.structs.replace(POINTWISE, op="FullyConnected", activations="qdint8", form="").words() == (
         "fully connected layer in int8 with activations quantized as it runs"
     )
+    assert DEPTHWISE.words() == "depthwise convolution in fp32"
+    assert DEPTHWISE.words(one_channel=True) == "convolution in fp32 of one input channel"
+
+
+def test_why_there_is_no_kernel_is_data_of_each_version() -> None:
+    """What XNNPACK does not use is said of XNNPACK, with what is known of that version; and nothing of another one."""
+    for version in shipped_tables():
+        table = known_table(version)
+        assert table is not None
+        assert "KleidiAI has one for 3x3" in table.why_unused(DEPTHWISE)
+        groupwise = MatrixNode("FullyConnected", "qdint8", "qbint4", "fp32", "", "one")
+        assert "KleidiAI has one" in table.why_unused(groupwise)
+        assert table.why_unused(msgspec.structs.replace(DEPTHWISE, op="ConvTranspose2d")) == ""
+    assert KernelTable("9.9.9", "", []).why_unused(DEPTHWISE) == ""
+
+
+def test_a_cpu_with_sme_alone_runs_other_kernels(tmp_path: Path) -> None:
+    """What has an SME2 kernel has one of SME as well, and a target may be of a CPU that has no other."""
+    for version in shipped_tables():
+        rows = json.loads((TABLES / f"{version}.json").read_text())["rows"]
+        for row in rows:
+            assert any("_sme2_" in name for name in row["sme2"]) == any("_sme_" in name for name in row["sme1"])
+    target = read_target("apple_m4")
+    assert isinstance(target, Target)
+    files.write_json(tmp_path / "sme1.json", msgspec.structs.replace(target, name="sme1", level="sme1"))
+    assert read_target(tmp_path / "sme1.json").level == "sme1"

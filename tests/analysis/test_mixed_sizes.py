@@ -1,7 +1,7 @@
 """Executions of two sizes in one dump are told apart, and what the system does to some of them does not mix them."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.analysis.timing.categories import load_table
@@ -50,6 +50,7 @@ def dumps(draw: st.DrawFn) -> tuple[Profile, list[list[int]]]:
     return profile_of(times), [size for size in sizes if size]
 
 
+@settings(max_examples=50)
 @given(dumps())
 def test_sizes_are_told_apart_however_many_executions_were_interrupted(case: tuple[Profile, list[list[int]]]) -> None:
     profile, sizes = case

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from model_profiling.analysis.compare import onnx_profile
+from model_profiling.analysis.compare.onnx_profile import classify, onnx_side
 from model_profiling.analysis.compare.program_changes import OVERHEAD, program_changes
-from model_profiling.analysis.runtimes import onnx_profile
-from model_profiling.analysis.runtimes.onnx_categories import ROWS, classify
-from model_profiling.analysis.runtimes.onnx_profile import onnx_side
 from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.analysis.timing.category_table import CATEGORIES, PORTABLE_RULES, XNNPACK_RULES
+from model_profiling.analysis.timing.categories import CATEGORIES, ONNX_RULES, PORTABLE_RULES, XNNPACK_RULES
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.formats import onnx
 from tests.helpers.onnx_forge import event, field, model, node, run, sequence, write_profile
@@ -56,9 +55,7 @@ def test_times_add_up_to_every_execution_whatever_they_are(tmp_path: Path, times
     assert profile.execute.tolist() == pytest.approx(whole) and not unlinked
     assert profile.times.sum(axis=0) == pytest.approx(profile.execute)
     assert profile.launch.tolist() == [0] * (len(times) - 1) + [1] * (len(times) - 1)
-    assert (profile.times >= -1e-6).all() and found.execute_ms == pytest.approx(
-        np.sum(profile.steady.mean(axis=1)) / 1e6
-    )
+    assert (profile.times >= -1e-6).all() and found.execute_ms == pytest.approx(np.sum(profile.typical) / 1e6)
 
 
 def test_nodes_have_module_and_line_and_the_rest_is_the_runtime(tmp_path: Path) -> None:
@@ -177,11 +174,11 @@ def test_two_runtimes_are_compared_by_line_and_neither_is_called_the_other(tmp_p
 
 
 def test_the_table_of_operator_types_uses_the_words_of_the_other_tables_and_names_each_type_once() -> None:
-    names = [name for *_, listed in ROWS for name in listed.split()]
-    assert len(names) == len(set(names)) and {category for category, *_ in ROWS} == set(CATEGORIES)
+    names = [name for row in ONNX_RULES for name in row.names]
+    assert len(names) == len(set(names)) and {row.category for row in ONNX_RULES} == set(CATEGORIES)
     words = {(rule.category, rule.kind) for rule in (*XNNPACK_RULES, *PORTABLE_RULES)}
     own = {("GEMM", "recurrent"), ("Other", "control")}
-    assert {(category, kind) for category, kind, _ in ROWS} - own <= words
+    assert {(row.category, row.kind) for row in ONNX_RULES} - own <= words
     assert classify("NeverHeardOf").category == "Other" and not classify("NeverHeardOf").known
 
 

@@ -1,24 +1,10 @@
 """Two programs as one graph: every operator of both once, adding up on both sides, and silent about noise."""
 
-import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.run.pair_graph import PairGraph, PairNode, pair_graph
-from model_profiling.analysis.run.program_pair import ProgramPair
-from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, network, pair
-
-OPERATORS = st.builds(
-    Op,
-    st.sampled_from([CONV, FC, ADD, TRANSPOSE, "Mystery (ND)"]),
-    st.floats(500, 1e6),
-    st.sampled_from(["", "a", "a.b", "a.b.0", "c", ".".join("d" * 400)]),
-    st.sampled_from(["", "y = f(x)", "y = g(x)"]),
-    st.integers(1, 4),
-    st.sampled_from([1, 64, 128]),
-    st.sampled_from(("delegated", "portable")),
-)
-PROGRAMS = st.lists(OPERATORS, max_size=15)
+from model_profiling.analysis.run.program_pair import PairGraph, PairNode, ProgramPair, pair_graph
+from tests.helpers.program_forge import PROGRAMS, Op, network, pair
 
 
 def merged(pair: ProgramPair) -> PairGraph:
@@ -31,7 +17,7 @@ def named(found: PairGraph) -> dict[tuple[str, str], PairNode]:
     return {(node.module, node.shown.operator.split(" (")[0]): node for node in found.nodes}
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(PROGRAMS, PROGRAMS)
 def test_every_row_is_in_one_node_and_nodes_add_up_on_both_sides(before: list[Op], after: list[Op]) -> None:
     both = pair(before, after)
@@ -67,10 +53,8 @@ def test_a_program_with_itself_is_its_own_graph(program: list[Op]) -> None:
 @pytest.mark.parametrize("linked", [True, False])
 def test_of_a_program_against_itself_no_node_claims_a_difference(linked: bool) -> None:
     program = network(10) if linked else [op._replace(code="") for op in network(10)]
-    claims = sum(
-        any(node.changed for node in merged(pair(program, program, seed=seed, noise=0.02)).nodes) for seed in range(100)
-    )
-    assert claims <= 5
+    pairs = (pair(program, program, seed=seed, noise=0.02) for seed in range(40))
+    assert sum(any(node.changed for node in merged(both).nodes) for both in pairs) <= 2
 
 
 def test_what_one_program_has_stands_where_it_ran_and_in_its_module() -> None:

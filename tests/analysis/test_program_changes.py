@@ -15,22 +15,9 @@ from model_profiling.analysis.compare.program_changes import (
     program_changes,
     with_kernels,
 )
-from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
+from model_profiling.analysis.run.selection import ProgramOrigin, operator_origins
 from model_profiling.analysis.timing.work import Product, Work
-from tests.helpers.program_forge import ADD, CONV, FC, TRANSPOSE, Op, changes, network, side
-
-OPERATORS = st.builds(
-    Op,
-    st.sampled_from([CONV, FC, ADD, TRANSPOSE, "Mystery (ND)"]),
-    st.floats(500, 1e6),
-    st.sampled_from(["", "a", "a.b", "a.b.0", "c", ".".join("d" * 400)]),
-    st.sampled_from(["", "y = f(x)", "y = g(x)"]),
-    st.integers(1, 4),
-    st.sampled_from([1, 64, 128]),
-    st.sampled_from(("delegated", "portable")),
-    st.just("net.py"),
-)
-PROGRAMS = st.lists(OPERATORS, max_size=15)
+from tests.helpers.program_forge import FC, PROGRAMS, TRANSPOSE, Op, changes, network, side
 
 
 def by_line(found: ProgramChanges) -> dict[tuple[str, str], PartChange]:
@@ -50,7 +37,7 @@ def check_books(found: ProgramChanges, before: list[Op], after: list[Op]) -> Non
         assert sorted(row for part in found.parts for row in getattr(part, rows)) == list(range(len(program) + 1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(PROGRAMS, PROGRAMS)
 def test_parts_add_up_whatever_the_programs_are(before: list[Op], after: list[Op]) -> None:
     found = changes(before, after)
@@ -61,7 +48,7 @@ def test_parts_add_up_whatever_the_programs_are(before: list[Op], after: list[Op
         assert (part.matched == "only after") == (not part.before_rows)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(PROGRAMS, st.randoms(use_true_random=False))
 def test_a_program_is_matched_with_itself_in_any_order_of_its_lines(program: list[Op], order: object) -> None:
     """Lines are found again wherever they are executed, and of equal operators nothing came or went."""
@@ -81,9 +68,9 @@ def test_of_a_program_against_itself_nothing_is_claimed(linked: bool) -> None:
     program = network(15) if linked else [op._replace(code="") for op in network(15)]
     claims = sum(
         bool(found.told) or any(module.told for module in found.modules)
-        for found in (changes(program, program, seed, noise=0.02) for seed in range(100))
+        for found in (changes(program, program, seed, noise=0.02) for seed in range(60))
     )
-    assert claims <= 5
+    assert claims <= 3
 
 
 def test_moved_lines_and_renamed_files_are_the_same_lines() -> None:

@@ -14,8 +14,15 @@ from hypothesis import given, settings
 
 from model_profiling.analysis.advice.rules import FIRST, LAST, Evidence
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
-from model_profiling.analysis.process.memory import Memory, compare_memory, growth, memory
-from model_profiling.analysis.process.program_memory import Arena, DelegateData, ProgramMemory
+from model_profiling.analysis.process.memory import (
+    Arena,
+    DelegateData,
+    Memory,
+    ProgramMemory,
+    compare_memory,
+    growth,
+    memory,
+)
 from model_profiling.analysis.process.startup import PART_NS, Startup, compare_startups, startup
 from model_profiling.analysis.timing.latency import summarise
 from model_profiling.base.errors import InputError
@@ -81,16 +88,10 @@ def test_medians_are_of_the_launches_and_inside_their_bounds(drawn: list[tuple[i
     assert math.isclose(one.first_result.median_ms + one.ending.median_ms, starts[0].life_ns / 1e6)
 
 
-@pytest.mark.parametrize(
-    ("cached", "word"),
-    [
-        ([100, 99, 97], "warm"),
-        ([0, 0, 3], "cold"),
-        ([0, 100], "partly warm"),
-        ([50, 60], "partly warm"),
-        ([100, -1], "not known"),
-    ],
-)
+CACHED = {"warm": [100, 99, 97], "cold": [0, 0, 3], "partly warm": [0, 100], "not known": [100, -1]}
+
+
+@pytest.mark.parametrize(("word", "cached"), [*CACHED.items(), ("partly warm", [50, 60])])
 def test_the_page_cache_is_what_the_system_said_in_every_launch(cached: list[int], word: str) -> None:
     found, _ = startup(samples([start(n, cached=percent) for n, percent in enumerate(cached)]))
     assert found is not None and found.page_cache == word
@@ -98,21 +99,12 @@ def test_the_page_cache_is_what_the_system_said_in_every_launch(cached: list[int
 
 def test_what_is_not_known_says_why_and_is_no_zero() -> None:
     whole = samples([start(0)], [start(0)])
-    reasons = [
-        startup(None)[1],
-        startup(whole, timing="emulated")[1],
-        startup(whole, mode="trace")[1],
-        startup(whole, runner="foreign")[1],
-        startup(samples())[1],
-        startup(samples([], [start(0)]))[1],
-        memory(None)[1],
-        memory(whole, timing="emulated")[1],
-        memory(whole, mode="trace")[1],
-        memory(samples())[1],
-        memory(samples([start(0)], [Process(0, 0.0, 4)]))[1],
-    ]
-    assert all(reasons)
-    assert "startup_launches is 0" in reasons[5] and "guest" in reasons[7]
+    for look in (startup, memory):
+        assert look(whole, timing="emulated")[1] and look(whole, mode="trace")[1]
+        assert look(None)[1] and look(samples())[1]
+    assert startup(whole, runner="foreign")[1] and memory(samples([start(0)], [Process(0, 0.0, 4)]))[1]
+    assert "startup_launches is 0" in startup(samples([], [start(0)]))[1]
+    assert "guest" in memory(whole, timing="emulated")[1]
     known, why = memory(samples([], [Process(0, 0.0, 4, peak=9 * MIB)]), runner="foreign")
     assert known is not None and not why and "sampled" in known.peak_source
     assert (known.peak_bytes, known.after_load_bytes, known.packing_bytes) == (9 * MIB, None, None)
@@ -215,7 +207,12 @@ def _evidence(
     """What rules about start-up and memory look at, of an inference of 10 ms."""
     latency = summarise([Turn(n, 0.0, [10 * NS]) for n in range(12)])
     metrics = ExperimentMetrics("ok", latency, "untraced executions", None, [], 0, startup=start, memory=held)
-    return Evidence(None, None, None, None, measured=metrics, program=program)  # type: ignore[arg-type]
+    return Evidence(None, measured=metrics, program=program)  # type: ignore[arg-type]
+
+
+def _named(evidence: Evidence) -> set[str]:
+    """The rules about what costs no inference that find something."""
+    return {rule.__name__ for rule in LAST for _ in rule(evidence)}
 
 
 def _program(planned: int, weights: int, delegates: int = 1) -> ProgramMemory:
@@ -228,13 +225,12 @@ def test_start_up_is_a_finding_where_it_is_long_and_most_of_the_wait(before: int
     start_up, _ = startup(
         samples([start(n, before=before * NS, method=method * NS, first=first * NS) for n in range(6)])
     )
-    found = {rule.__name__ for rule in LAST for _ in rule(_evidence(start_up))}
+    found = _named(_evidence(start_up))
     whole = before + 2 + method + first
     assert ("packing" in found) == (method >= 50 and method >= whole / 2)
     assert ("slow_first_inference" in found) == (first >= 60 and first >= 30)
-    weightless = _evidence(start_up, program=_program(MIB, 0))
-    assert "packing" not in {rule.__name__ for rule in LAST for _ in rule(weightless)}
-    assert not {rule.__name__ for rule in LAST for _ in rule(_evidence())}
+    assert "packing" not in _named(_evidence(start_up, program=_program(MIB, 0)))
+    assert not _named(_evidence())
 
 
 @settings(deadline=None)
@@ -255,7 +251,7 @@ def test_memory_is_a_finding_where_the_file_does_not_account_for_it(
         first_inference_bytes=(planned + workspace) * MIB,
     )
     evidence = _evidence(held=held, program=_program(planned * MIB, weights * MIB))
-    found = {rule.__name__ for rule in LAST for _ in rule(evidence)}
+    found = _named(evidence)
     assert ("first_inference_memory" in found) == (workspace >= 32 and workspace >= first / 4)
     assert ("peak_memory" in found) == (packed >= 32 and packed >= 1.5 * (runner + weights + planned))
     # What loading allocates is called packed weights only where there are weights enough to be packed.

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from model_profiling.cli.completions import SHELLS
-from model_profiling.cli.main import GROUPS, main, make_parser
+from model_profiling.cli.main import GROUPS, make_parser
 from tests.conftest import needs
+from tests.helpers.kit_here import kit_here
 
 pytestmark = pytest.mark.fast
 
@@ -27,14 +28,12 @@ done
 """
 
 
-@pytest.fixture
-def scripts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, Path]:
-    found = {}
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    home = tmp_path_factory.mktemp("scripts")
     for shell in SHELLS:
-        assert main(["completions", shell]) == 0
-        found[shell] = tmp_path / f"completions.{shell}"
-        found[shell].write_text(capsys.readouterr().out)
-    return found
+        (home / f"completions.{shell}").write_text(kit_here("completions", shell).stdout)
+    return {shell: home / f"completions.{shell}" for shell in SHELLS}
 
 
 def _offers(script: Path, lines: list[list[str]], cwd: Path) -> list[set[str]]:
@@ -105,7 +104,6 @@ def test_each_shell_takes_its_script(shell: str, scripts: dict[str, Path], tmp_p
     assert ("completions" if shell == "fish" else "_shtab_sme2_kit") in done.stdout
 
 
-def test_a_shell_that_is_not_known_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["completions", "tcsh"])
-    assert ended.value.code == 2 and "bash" in capsys.readouterr().err
+def test_a_shell_that_is_not_known_is_refused() -> None:
+    done = kit_here("completions", "tcsh")
+    assert done.returncode == 2 and "bash" in done.stderr

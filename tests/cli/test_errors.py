@@ -8,8 +8,8 @@ import pytest
 
 from model_profiling.base.errors import GateError, InputError, KitError, RunError, SetupError
 from model_profiling.formats.etdump.flatbuffer import EtdumpError
-from model_profiling.formats.etrecord.archive import EtrecordError
-from model_profiling.formats.pte.program import PteError
+from model_profiling.formats.etrecord.reader import EtrecordError
+from model_profiling.formats.pte import PteError
 from model_profiling.platforms.remote.device import DeviceLostError
 
 pytestmark = pytest.mark.fast
@@ -42,6 +42,8 @@ def test_an_error_within_another_place_keeps_all_but_the_start_of_its_message(er
     assert str(seen) == seen.message == f"run 3: experiment 'a' failed: {error.message}"
     rest = {name: value for name, value in vars(error).items() if name != "message"}
     assert {name: value for name, value in vars(seen).items() if name != "message"} == rest
+    seen.message += " (and 2 more)"
+    assert str(seen).endswith(" (and 2 more)")
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,12 +17,12 @@ import pytest
 from model_profiling.base import files, printing
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.file_locks import folder_held
-from model_profiling.cli.main import main
-from model_profiling.gates.job_summary import job_summary
+from model_profiling.gates.ci_files import job_summary
 from model_profiling.pipeline.config import parse_config
 from model_profiling.report.files.tables import csv_text
 from model_profiling.store.run_directory import RunDirectory
-from tests.conftest import ROOT, kit, processes_naming
+from tests.conftest import ROOT, processes_naming
+from tests.helpers.kit_here import kit_here
 from tests.helpers.waiting import until
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -55,9 +56,9 @@ def test_nothing_but_our_own_colours_reaches_a_terminal(text: str) -> None:
 
 def test_names_of_operators_and_files_are_printed_without_escapes(run: Path) -> None:
     hostile = "linux\x1b]0;owned\x07"
-    done = kit("analyze", run.parent / hostile)
+    done = kit_here("analyze", run.parent / hostile)
     assert done.returncode == 2 and "\x1b" not in done.stderr and "owned" in done.stderr
-    done = kit("an\x1b[31malyze")
+    done = kit_here("an\x1b[31malyze")
     assert done.returncode == 2 and "\x1b" not in done.stderr
 
 
@@ -96,7 +97,7 @@ def test_a_linked_experiment_is_not_written_through(run: Path, tmp_path: Path) -
     (run / name).rename(elsewhere)
     (run / name).symlink_to(elsewhere)
     before = everything(elsewhere)
-    done = kit("analyze", run)
+    done = kit_here("analyze", run)
     assert done.returncode == 2 and "points outside" in done.stderr
     assert everything(elsewhere) == before
 
@@ -110,10 +111,7 @@ def test_no_cell_is_a_formula(cell: str) -> None:
     if value != "+1":  # a number
         assert value[0] not in "=+-@|\t\r", line
     assert "\r" not in line
-
-
-def test_numbers_stay_numbers_in_a_table() -> None:
-    assert csv_text((), [["-0.500000", "1e-5", "-3"]]) == "-0.500000,1e-5,-3\n"
+    assert csv_text((), [["-0.500000", "1e-5", "-3"]]) == "-0.500000,1e-5,-3\n"  # numbers stay numbers
 
 
 @pytest.mark.parametrize("name", ["a\n", "manifest.json", "report.md", "x.etdump", "report_charts", "..", ".partial"])
@@ -151,11 +149,21 @@ def test_what_killed_writers_left_is_swept(tmp_path: Path) -> None:
     assert list(tmp_path.rglob("*.tmp")) == [at_work]
 
 
-def test_a_failed_write_names_the_file(tmp_path: Path) -> None:
-    target = tmp_path / "no" / "such"
-    (tmp_path / "no").write_text("a file where a folder is needed")
-    with pytest.raises(KitError, match="such cannot be written"):
-        files.write_bytes(target, b"x")
+def test_no_device_is_replaced() -> None:
+    """Who may write in /dev would put a file in the place of /dev/null, for all programs."""
+    for check in (files.refuse_unwritable, lambda path: files.write_bytes(path, b"x")):
+        with pytest.raises(KitError, match="a place for devices"):
+            check(Path("/dev/no-such-device"))
+    assert not Path("/dev/no-such-device").exists()
+
+
+@pytest.mark.parametrize("flag", ["--out", "--picture"])
+def test_a_file_that_cannot_be_written_is_named_before_anything_is_measured(flag: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("a file where a folder is needed")
+    for place in (tmp_path, tmp_path / "file" / "roofs.png"):
+        done = kit_here("roofs", flag, place, "--dtype", "no such dtype")
+        assert done.returncode == 3 and f"{place} cannot be written" in done.stderr
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 @pytest.mark.wide
@@ -187,35 +195,24 @@ def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe{}", b'{"a": "\xff"}', b"", b"[" * 100_000, b"null", b"{}", b'"\\ud800"']
 )
-def test_a_damaged_file_of_a_run_is_one_error(
-    run: Path, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_file_of_a_run_is_one_error(run: Path, name: str, content: bytes) -> None:
     path = next(run.glob("*/*_samples.json")) if name == "samples" else run / name
     path.write_bytes(content)
-    for command in (["analyze", run], ["validate", "--results", run], ["compare", run, run]):
-        code = main([str(word) for word in command])
-        said = capsys.readouterr().err
-        assert "unexpected" not in said and "Traceback" not in said, said
-        assert code in (0, 1, 2), said
-
-
-def _turn(**changes: Any) -> Callable[[dict[str, Any]], None]:
-    return lambda samples: samples["timed"][0].update(changes)
+    for words in (["analyze", run], ["validate", "--results", run], ["compare", run, run]):
+        done = kit_here(*words)
+        assert done.returncode in (0, 1, 2) and not re.search("unexpected|Traceback", done.stderr), done
 
 
 @pytest.mark.parametrize(
-    "change",
-    [_turn(ns=[]), _turn(ns=[0]), _turn(ns=[-1]), _turn(ns=[1 << 62]), _turn(launch=-1), _turn(turn=1 << 62)],
+    "turn", [*({"ns": ns} for ns in ([], [0], [-1], [1 << 62])), {"launch": -1}, {"turn": 1 << 62}]
 )
-def test_times_that_cannot_be_are_one_error(
-    run: Path, change: Callable[[dict[str, Any]], None], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_times_that_cannot_be_are_one_error(run: Path, turn: dict[str, Any]) -> None:
     path = next(run.glob("*/*_samples.json"))
     samples = json.loads(path.read_text())
-    change(samples)
+    samples["timed"][0].update(turn)
     path.write_text(json.dumps(samples))
-    assert main(["analyze", str(run)]) == 2
-    assert "times that no execution can have" in capsys.readouterr().err
+    done = kit_here("analyze", run)
+    assert done.returncode == 2 and "times that no execution can have" in done.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", b"nothing"])
@@ -232,7 +229,7 @@ def test_odd_values_of_a_config_are_one_error(tmp_path: Path, changes: dict[str,
     (tmp_path / "m.pte").touch()
     raw = {"model": str(tmp_path / "m.pte"), "output_root": "o", "experiments": [{"name": "a"}], **changes}
     (tmp_path / "c.json").write_text(json.dumps(raw))
-    done = kit("run", "--config", tmp_path / "c.json")
+    done = kit_here("run", "--config", tmp_path / "c.json")
     assert done.returncode == 2 and "unexpected" not in done.stderr, done.stderr
 
 

@@ -4,27 +4,22 @@ import argparse
 import inspect
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import sme2_kit
+from model_profiling.api.definition import find
 from model_profiling.base.errors import InputError
+from model_profiling.cli.arguments import prepare
 from model_profiling.cli.main import GROUPS, main, make_parser
 from model_profiling.cli.tools import _TOOLS
 from model_profiling.export.options import OPTIONS
+from tests.helpers.kit_here import kit_here
 from tests.helpers.states import KNOWN_GOOD
 
 pytestmark = pytest.mark.fast
 EARLIER = {
-    "--outdir",
-    "--output-root",
-    "--output",
-    "--output-dir",
-    "--run-dir",
-    "--results",
-    "--input-shape",
-    "--inputs",
+    *("--outdir", "--output-root", "--output", "--output-dir", "--run-dir", "--results", "--input-shape", "--inputs"),
 }
 LISTED = [name for names in GROUPS.values() for name in names]
 
@@ -42,8 +37,8 @@ def test_no_help_lists_an_earlier_spelling() -> None:
     (commands,) = [a for a in make_parser()._actions if isinstance(a, argparse._SubParsersAction)]
     for name in LISTED:
         assert not EARLIER & listed_flags(commands.choices[name]), name
-    for name, (prepare, _) in _TOOLS.items():
-        prepare(parser := argparse.ArgumentParser())
+    for name, (taken, _) in _TOOLS.items():
+        prepare(parser := argparse.ArgumentParser(), find(taken))
         assert not EARLIER & listed_flags(parser), name
 
 
@@ -77,12 +72,10 @@ def test_out_is_where_a_command_writes_whatever_it_was_called(words: list[str], 
 @pytest.mark.parametrize(
     ("command", "flag"), [("report", "--run-dir"), ("analyze", "--run-dir"), ("validate", "--results")]
 )
-def test_a_run_directory_is_a_plain_argument(command: str, flag: str, tmp_path: Path, capsys: Any) -> None:
-    told = []
-    for words in ([str(tmp_path / "none")], [flag, str(tmp_path / "none")]):
-        told.append((main([command, *words]), capsys.readouterr()))
-    assert told[0] == told[1] and told[0][0] != 0
-    assert main([command]) == 2
+def test_a_run_directory_is_a_plain_argument(command: str, flag: str, tmp_path: Path) -> None:
+    plain, flagged = (kit_here(command, *words, tmp_path / "none") for words in ((), (flag,)))
+    assert (plain.returncode, plain.stderr) == (flagged.returncode, flagged.stderr) and plain.returncode != 0
+    assert kit_here(command).returncode == 2
 
 
 def test_input_takes_shapes_specs_and_files_each_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,11 +84,11 @@ def test_input_takes_shapes_specs_and_files_each_in_order(tmp_path: Path, monkey
         Path(name).touch()
     words = ["--input", "1,3,8,8", "--input", "a.npy", "--input-shape", "1,4", "--input", "int64:1,32:0..8000"]
     given = parse("profile", "net.py:Net", *words, "--input", "b.raw", "--inputs", "c.npy", "d.npy")
-    assert given.inputs_asked == ["1,3,8,8", "1,4", "int64:1,32:0..8000"]
+    assert given.input_shapes == ["1,3,8,8", "1,4", "int64:1,32:0..8000"]
     assert given.inputs == [Path("a.npy"), Path("b.raw"), Path("c.npy"), Path("d.npy")]
     assert parse("run", "a.pte", "--input", "a.npy").inputs == [Path("a.npy")]
     # What was given to one call is no default of the next.
-    assert parse("profile", "toy_cnn").inputs == parse("profile", "toy_cnn").inputs_asked == []
+    assert parse("profile", "toy_cnn").inputs is parse("profile", "toy_cnn").input_shapes is None
 
 
 @pytest.mark.parametrize(
@@ -130,20 +123,17 @@ def test_a_wrong_input_names_what_can_be_given(
         (["quicktest", "--runs", "3"], ["profile", "--demo", "--runs", "3"]),
     ],
 )
-def test_an_earlier_name_of_a_command_does_the_same(
-    earlier: list[str], now: list[str], tmp_path: Path, capsys: Any
-) -> None:
+def test_an_earlier_name_of_a_command_does_the_same(earlier: list[str], now: list[str], tmp_path: Path) -> None:
     run = str(shutil.copytree(KNOWN_GOOD, tmp_path / "run"))
-    told = []
-    for words in (earlier, now):
-        told.append((main([run if word == "RUN" else word for word in words]), capsys.readouterr()))
-    assert told[0] == told[1] and any(told[0][1])
+    ended = [kit_here(*(run if word == "RUN" else word for word in words)) for words in (earlier, now)]
+    (told, also) = ((done.returncode, done.stdout, done.stderr) for done in ended)
+    assert told == also and any(told[1:])
 
 
-def test_a_demo_takes_no_model_and_no_other_flags(capsys: Any) -> None:
+def test_a_demo_takes_no_model_and_no_other_flags() -> None:
     for words, said in ((["toy_cnn"], "MODEL"), (["--seed", "3"], "--seed"), (["--input", "1,3"], "--input")):
-        assert main(["profile", "--demo", *words]) == 2
-        assert f"--demo takes no {said}" in capsys.readouterr().err
+        done = kit_here("profile", "--demo", *words)
+        assert done.returncode == 2 and f"--demo takes no {said}" in done.stderr
 
 
 def test_one_dtype_is_the_default_of_all() -> None:
@@ -154,4 +144,3 @@ def test_one_dtype_is_the_default_of_all() -> None:
     assert SweepFile(models=["toy_cnn"]).dtypes == [DEFAULT_DTYPE]
     for verb in ("export", "profile", "numerics", "tune"):
         assert inspect.signature(getattr(sme2_kit, verb)).parameters["dtype"].default == DEFAULT_DTYPE
-    assert parse("skills", "validate", "03").dtype == DEFAULT_DTYPE

@@ -1,6 +1,5 @@
 """What a newcomer meets first: commands in groups, and mistakes that are answered with what to do."""
 
-import contextlib
 import sys
 from pathlib import Path
 
@@ -10,9 +9,11 @@ import pytest
 import sme2_kit
 from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.cli.main import COMMANDS, GROUPS, main, make_parser
-from model_profiling.cli.tune import as_text
+from model_profiling.cli.main import COMMANDS, GROUPS, make_parser
+from model_profiling.tune.tune_report import document
 from model_profiling.tune.tune_result import TriedVariant, TuneResult
+from tests.helpers.kit_here import kit_here
+from tests.helpers.screens import flat, shown
 
 pytestmark = pytest.mark.fast
 
@@ -26,13 +27,9 @@ def test_help_has_every_command_once_in_its_group_and_none_of_an_earlier_name() 
     assert {"runs", "quicktest", "validate-skill"} == set(COMMANDS) - set(listed)
 
 
-def test_history_alone_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    said = []
-    for action in ([], ["list"]):
-        assert main(["history", *action, "--root", str(tmp_path)]) == 0
-        said.append(capsys.readouterr())
-    assert said[0] == said[1] and any(said[0])
-    assert make_parser(["history"]).parse_args(["history"]).action == "list"
+def test_history_alone_lists(tmp_path: Path) -> None:
+    alone, listed = (kit_here("history", *action, "--root", tmp_path) for action in ([], ["list"]))
+    assert (alone.returncode, alone.stdout) == (listed.returncode, listed.stdout) == (0, alone.stdout) != (0, "")
 
 
 @pytest.mark.parametrize(
@@ -48,28 +45,17 @@ def test_history_alone_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["profile", "."], ". is a folder and not a model: it holds 1 Python file: net.py", "profile net.py:ClassName"),
     ],
 )
-def test_a_mistake_says_what_to_do(
-    words: list[str],
-    said: str,
-    fix: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_a_mistake_says_what_to_do(words: list[str], said: str, fix: str, tmp_path: Path) -> None:
     for name in ("w.pt", "net.py", "net.pte"):
-        Path(name).write_text("class Net(nn.Module): pass\n")
-    assert main(words) == 2
-    told = capsys.readouterr().err
-    assert said in told and fix in told
+        (tmp_path / name).write_text("class Net(nn.Module): pass\n")
+    done = kit_here(*words, cwd=tmp_path)
+    assert done.returncode == 2 and said in done.stderr and fix in done.stderr
 
 
-def test_a_value_that_looks_like_a_flag_is_told_how_to_be_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_looks_like_a_flag_is_told_how_to_be_written() -> None:
     """From Python 3.14 on, argparse takes what begins as a number does, and the kit says what is wrong with it."""
-    with contextlib.suppress(SystemExit):
-        main(["check", "net.py:Net", "--input", "-1,4"])
     told = "--flag=-1" if sys.version_info < (3, 14) else "-1,4 has a size below 1"
-    assert told in capsys.readouterr().err
+    assert told in kit_here("check", "net.py:Net", "--input", "-1,4").stderr
 
 
 FOLDERS = {
@@ -86,7 +72,7 @@ FOLDERS = {
     "command", ["analyze", "report", "graph", "forecast", "run", "kernels", "check", "profile", "tune"]
 )
 def test_every_command_says_what_a_folder_holds_instead(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
@@ -97,10 +83,10 @@ def test_every_command_says_what_a_folder_holds_instead(
         Path(name).mkdir(parents=True)
         Path(name, "manifest.json").write_text("{}")
     for folder, (said, fix) in FOLDERS.items():
-        assert main([command, folder]) == 2, folder
-        told = capsys.readouterr().err
+        done = kit_here(command, folder)
+        assert done.returncode == 2, folder
         if folder != "killed" or command in ("analyze", "report", "graph", "forecast"):
-            assert said in told and fix in told, told
+            assert said in done.stderr and fix in done.stderr, done
 
 
 def test_a_keyword_that_is_nearly_right_is_named() -> None:
@@ -122,8 +108,8 @@ def test_the_verdict_of_tune_never_contradicts_its_table(contended: bool, agrees
     result = TuneResult("net", "fp16", "linux", [entry, baseline])
     if agrees and not contended:
         result = msgspec.structs.replace(result, winner=entry.name, program="out/net.pte")
-    shown = as_text(result)
-    assert ("no variant is faster" in shown) is False
-    assert ("the machine was busy: fp16+silu looks 1.90x faster" in shown) == contended
-    assert ("fp16+silu is faster, but its outputs do not agree" in shown) == (not agrees and not contended)
-    assert ("program:   out/net.pte" in shown) == bool(result.winner)
+    text = flat(shown(document(result)))
+    assert ("no variant is faster" in text) is False
+    assert ("the machine was busy: fp16+silu looks 1.90x faster" in text) == contended
+    assert ("fp16+silu is faster, but its outputs do not agree" in text) == (not agrees and not contended)
+    assert ("Program out/net.pte" in text) == bool(result.winner)

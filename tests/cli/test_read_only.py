@@ -69,6 +69,7 @@ ONLY_READ = (
     "schema",
     "skills",
     "completions bash",
+    "clean --outputs",
 )
 # All others write or measure; some of those above do so with other words.
 WRITING = {

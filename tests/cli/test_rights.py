@@ -109,12 +109,7 @@ def test_a_report_and_a_history_are_as_closed_as_the_user_wants(umask: int, tmp_
     cache = {"SME2_KIT_CACHE": str(tmp_path / "cache")}
     under(umask, ["report", str(run), "--html"], tmp_path, **cache)
     under(umask, ["graph", str(run)], tmp_path, **cache)
-    under(
-        umask,
-        ["history", "--root", str(tmp_path), "trend", "toy_cnn", "--output", "t.html"],
-        tmp_path,
-        **cache,
-    )
+    under(umask, ["history", "--root", str(tmp_path), "trend", "toy_cnn", "--output", "t.html"], tmp_path, **cache)
     under(umask, ["history", "--root", str(tmp_path), "export", "--csv", "h.csv"], tmp_path, **cache)
     assert_left_by(umask, rights(tmp_path), tmp_path)
 
@@ -129,17 +124,7 @@ def test_a_run_and_its_program_and_its_runner_are_as_closed_as_the_user_wants(
     program.write_bytes(toy("fp16").read_bytes())
     program.chmod(0o644 & ~umask)
     cache = {"SME2_KIT_CACHE": str(tmp_path / "cache")}
-    words = [
-        "run",
-        str(program),
-        "--output-root",
-        "run",
-        "--runs",
-        "5",
-        "--startup-launches",
-        "0",
-        "--html",
-    ]
+    words = ["run", str(program), "--output-root", "run", "--runs", "5", "--startup-launches", "0", "--html"]
     under(umask, words, tmp_path, **cache)
     under(umask, [*words, "--force"], tmp_path, **cache)
     found = rights(tmp_path)

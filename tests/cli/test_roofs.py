@@ -13,35 +13,33 @@ from model_profiling.api import roof_measuring
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import no_progress
-from model_profiling.cli.main import main
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.platforms.environment import describe_host
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from tests.conftest import needs_emulator, needs_hardware
 from tests.helpers.contract_check import check_printed
 from tests.helpers.file_faults import CHANGED, FAULTS, REPLACED
+from tests.helpers.kit_here import kit_here
 from tests.helpers.roof_forge import forged_roofs
 
 
 def test_roofs_are_measured_with_a_real_program_and_kept(
-    toy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    toy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Any program can be the probe; toy_cnn is exported already, and has products, convolutions and transposes."""
     monkeypatch.setattr(roof_measuring, "_probe", lambda dtype, home, on_progress: toy(dtype))
     output, picture = tmp_path / "roofs.json", tmp_path / "roofs.svg"
     words = ["--dtype", "fp32", "--dtype", "fp32", "--runs", "2", "--launches", "1"]
-    assert main(["roofs", *words, "--output", str(output), "--picture", str(picture), "--json"]) == 0
-    said = capsys.readouterr()
-    check_printed("roofs", json.loads(said.out))
-    assert "only 2 executions" in said.err, "what makes a measurement hard to believe is said"
+    done = kit_here("roofs", *words, "--output", output, "--picture", picture, "--json")
+    check_printed("roofs", json.loads(done.stdout))
+    assert "only 2 executions" in done.stderr, "what makes a measurement hard to believe is said"
     roofs = read_roofs(output)
     assert roofs.cpu == describe_host()["cpu"] and {entry.dtype for entry in roofs.measurements} == {"fp32"}
     kinds = {probed.kind for probed in roofs.measurements[0].probes}
     assert {"conv2d", "fully connected", "depthwise", "transpose"} <= kinds
     assert b"<svg" in picture.read_bytes()
-    assert main(["roofs", "show", str(output)]) == 0
-    shown = capsys.readouterr().out
-    assert roofs.cpu in shown and "fp32" in shown and str(output) in shown
+    shown = kit_here("roofs", "show", output)
+    assert roofs.cpu in shown.stdout and "fp32" in shown.stdout and str(output) in shown.stderr
 
 
 @pytest.fixture
@@ -50,18 +48,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_roofs_are_shown_by_cpu_by_file_and_of_this_machine(
-    cache: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_roofs_are_shown_by_cpu_by_file_and_of_this_machine(cache: Path) -> None:
     for cpu in ("Forged Core", str(describe_host()["cpu"])):
         path = roofs_path(cpu)
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(path, forged_roofs(cpu, gops=77.7))
     for words in ([], ["Forged Core"], ["forged core"], [str(roofs_path("Forged Core"))]):
-        assert main(["roofs", "show", *words]) == 0
-        assert "77.7" in capsys.readouterr().out
-    assert main(["roofs", "show", "Forged Core", "--json"]) == 0
-    check_printed("roofs", json.loads(capsys.readouterr().out))
+        assert "77.7" in kit_here("roofs", "show", *words).stdout
+    check_printed("roofs", json.loads(kit_here("roofs", "show", "Forged Core", "--json").stdout))
 
 
 @pytest.mark.parametrize(
@@ -75,21 +69,18 @@ def test_roofs_are_shown_by_cpu_by_file_and_of_this_machine(
         (["show", "--picture", "x.gif"], "neither .png nor .svg", "FILE.png"),
     ],
 )
-def test_what_cannot_be_is_said_in_two_lines(
-    cache: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str, fix: str
-) -> None:
-    assert main(["roofs", *words]) == 2
-    error = capsys.readouterr().err
-    assert said in error and fix in error and error.count("\n") == 2
+def test_what_cannot_be_is_said_in_two_lines(cache: Path, words: list[str], said: str, fix: str) -> None:
+    done = kit_here("roofs", *words)
+    assert done.returncode == 2 and said in done.stderr and fix in done.stderr and done.stderr.count("\n") == 2
 
 
-def test_an_emulator_has_no_roofs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_emulator_has_no_roofs() -> None:
     """Nothing is exported for it; where the machine itself has SME2, what is called the emulator is this machine."""
     needs_emulator()
     with contextlib.closing(EmulatorPlatform()) as platform:
         needs_hardware(platform.timing == "emulated", "a machine without SME2")
-    assert main(["roofs", "--platform", "emulator"]) == 2
-    assert "cannot be measured under an emulator" in capsys.readouterr().err
+    done = kit_here("roofs", "--platform", "emulator")
+    assert done.returncode == 2 and "cannot be measured under an emulator" in done.stderr
 
 
 def test_new_measurements_replace_their_like_and_keep_the_rest() -> None:

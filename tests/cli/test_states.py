@@ -22,6 +22,7 @@ OFF, ON = "run:linux_fp16arith_off", "run:linux_fp16arith_on"
 WORK: dict[str, list[str]] = {
     "analyze": ["run"],
     "check": ["no_such_model"],
+    "clean": ["--outputs"],
     "compare": [OFF, ON],
     "completions": ["bash"],
     "doctor": ["--essentials"],

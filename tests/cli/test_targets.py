@@ -1,27 +1,26 @@
 """`sme2-kit targets`: the machines that forecasts know, and where each of their numbers is from."""
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
 
 import msgspec
 import pytest
 
 from model_profiling.analysis.sme2.target import kit_targets, targets
-from model_profiling.cli.main import main
 from tests.analysis.test_target import measured_roofs
 from tests.helpers.contract_check import check_printed
-
-Capture = pytest.CaptureFixture[str]
-
-
-def said(capsys: Capture, *words: object) -> str:
-    assert main(["targets", *map(str, words)]) == 0
-    return capsys.readouterr().out
+from tests.helpers.kit_here import kit_here
 
 
-def test_all_are_listed_with_what_is_known_of_them(capsys: Capture) -> None:
-    lines = said(capsys).splitlines()
+def said(*words: object) -> str:
+    done = kit_here("targets", *words)
+    assert done.returncode == 0
+    return done.stdout
+
+
+def test_all_are_listed_with_what_is_known_of_them() -> None:
+    lines = said().splitlines()
     for target in kit_targets():
         (line,) = [line for line in lines if line.split()[:1] == [target.name]]
         rates = f"{target.sme2['fp32'].value:g} : {target.neon['fp32'].value:g}"
@@ -29,8 +28,8 @@ def test_all_are_listed_with_what_is_known_of_them(capsys: Capture) -> None:
 
 
 @pytest.mark.parametrize("name", targets())
-def test_every_number_of_one_has_its_range_kind_and_source(name: str, capsys: Capture) -> None:
-    text = said(capsys, name)
+def test_every_number_of_one_has_its_range_kind_and_source(name: str) -> None:
+    text = said(name)
     (target,) = [target for target in kit_targets() if target.name == name]
     assert target.about in text and all(result in text for result in target.derived_from)
     lines = text.splitlines()
@@ -40,24 +39,23 @@ def test_every_number_of_one_has_its_range_kind_and_source(name: str, capsys: Ca
         assert figure.low is None or f"{figure.low:g} to {figure.high:g}" in line
 
 
-def test_as_json_they_are_what_the_schema_says(capsys: Capture) -> None:
-    listed = json.loads(said(capsys, "--json"))
+def test_as_json_they_are_what_the_schema_says() -> None:
+    listed = json.loads(said("--json"))
     assert [target["name"] for target in listed] == targets()
-    for target in [*listed, json.loads(said(capsys, "apple_m4", "--json"))]:
+    for target in [*listed, json.loads(said("apple_m4", "--json"))]:
         check_printed("target", target)
 
 
-def test_a_file_is_described_and_measured_roofs_have_a_command_of_their_own(capsys: Capture, tmp_path: Path) -> None:
+def test_a_file_is_described_and_measured_roofs_have_a_command_of_their_own(tmp_path: Path) -> None:
     own = tmp_path / "own.json"
     own.write_bytes(msgspec.json.encode(msgspec.structs.replace(kit_targets()[0], name="mine", threads=None)))
-    assert said(capsys, own).startswith("mine: ")
+    assert said(own).startswith("mine: ")
     (tmp_path / "roofs.json").write_bytes(msgspec.json.encode(measured_roofs(4.0)))
-    assert main(["targets", str(tmp_path / "roofs.json")]) == 2
-    assert "sme2-kit roofs show" in capsys.readouterr().err
+    done = kit_here("targets", tmp_path / "roofs.json")
+    assert done.returncode == 2 and "sme2-kit roofs show" in done.stderr
 
 
-def test_assistants_are_offered_the_same_targets() -> None:
-    tools = pytest.importorskip("model_profiling.mcp_server.read_tools")
-    offered: Any = get_type_hints(tools.ReadTools.forecast)["target"]
-    names = [name for part in get_args(offered) for name in get_args(part)]
-    assert names == targets()
+def test_assistants_are_offered_the_same_targets(tmp_path: Path) -> None:
+    server = pytest.importorskip("model_profiling.mcp_server.server")
+    (tool,) = [tool for tool in asyncio.run(server.build_server(tmp_path).list_tools()) if tool.name == "forecast"]
+    assert all(f"'{name}'" in str(tool.input_schema["properties"]["target"]) for name in (*targets(), "all"))

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.base.printing import fitted, fitted_line
-from model_profiling.cli.main import COMMANDS, main
-from model_profiling.cli.next_step import next_command
-from model_profiling.report.terminal.text_table import table
+from model_profiling.cli.answer import next_command
+from model_profiling.cli.main import COMMANDS
+from model_profiling.report.text_table import table
 from tests.conftest import ROOT
+from tests.helpers.kit_here import kit_here
 from tests.helpers.terminal import written_to_terminal
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -51,31 +52,18 @@ def too_long(text: str, width: int) -> list[str]:
     return [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
 
 
-@pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("arguments", SHOWN, ids=" ".join)
-def test_nothing_a_command_prints_is_wider_than_the_terminal(
-    arguments: list[str], width: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    try:
-        main(arguments)
-    except SystemExit as ended:
-        assert ended.code == 0
-    printed = capsys.readouterr().out
-    assert printed.strip()
-    assert not too_long(printed, max(width, NARROWEST))
+def test_nothing_a_command_prints_is_wider_than_the_terminal(arguments: list[str], here: Path) -> None:
+    for width in WIDTHS:
+        done = kit_here(*arguments, env={"COLUMNS": str(width)})
+        assert done.returncode == 0 and done.stdout.strip()
+        assert not too_long(done.stdout, max(width, NARROWEST)), width
 
 
-@pytest.mark.parametrize("width", WIDTHS)
-def test_all_numbers_are_there_at_every_width(
-    width: int, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    seen = []
-    for columns in ("", str(width)):
-        monkeypatch.setenv("COLUMNS", columns)
-        assert main(["analyze", "run"]) == 0
-        seen.append(sorted(re.findall(r"\d+\.\d+", capsys.readouterr().out)))
-    assert seen[0] == seen[1]
+def test_all_numbers_are_there_at_every_width(here: Path) -> None:
+    texts = [kit_here("analyze", "run", env={"COLUMNS": str(width)}).stdout for width in ("", *WIDTHS)]
+    first, *others = (sorted(re.findall(r"\d+\.\d+", text)) for text in texts)
+    assert first and all(numbers == first for numbers in others)
 
 
 def test_a_real_terminal_says_how_wide_it_is(here: Path) -> None:
@@ -83,7 +71,7 @@ def test_a_real_terminal_says_how_wide_it_is(here: Path) -> None:
     command = [sys.executable, "-m", "model_profiling", "analyze", "run"]
     printed = written_to_terminal(command, 50, environment)
     text = re.sub(r"\x1b\[\d+m", "", printed)
-    assert "what to do next" in text and not too_long(text, 50)
+    assert "Where the time goes" in text and not too_long(text, 50)
 
 
 words = st.text("ab(#0.,/_-", min_size=1, max_size=25)
@@ -124,5 +112,6 @@ def test_a_command_on_several_lines_is_the_same_command(parts: list[str], width:
         printed = next_command(*parts)
     lines = printed.rstrip("\n").split("\n")
     assert all(line.endswith(" \\") for line in lines[:-1])
-    assert shlex.split(printed.strip().removeprefix("next:").replace("\\\n", " ")) == ["sme2-kit", *parts]
+    label, program, *words = shlex.split(printed.replace("\\\n", " "))
+    assert label == "Next" and Path(program).name == "sme2-kit" and words == parts
     assert all(len(line) <= width or len(line.split()) <= 3 for line in lines)

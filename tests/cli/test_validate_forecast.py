@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 
 import sme2_kit
-from model_profiling.analysis.sme2.forecast_validation import HeldModel, hold, read_validation
+from model_profiling.analysis.sme2.forecast_validation import ValidatedModel, check_prediction, read_validation
 from model_profiling.analysis.sme2.target import MeasuredTarget, read_target
 from model_profiling.api import forecast_validating, measuring, roof_measuring
 from model_profiling.api.measuring import MeasuredRun, RunRequest
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError, RunError
 from model_profiling.base.on_progress import no_notes, no_progress
-from model_profiling.cli.main import main
-from model_profiling.pipeline.accelerator import accelerator
+from model_profiling.pipeline.axes import accelerator
 from model_profiling.pipeline.schedule import Counts
 from model_profiling.platforms.emulator import EmulatorPlatform
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from tests.analysis.test_target import measured_roofs
 from tests.conftest import needs_emulator
 from tests.helpers.contract_check import check_printed
+from tests.helpers.kit_here import kit_here
 
 
 @pytest.fixture
@@ -42,11 +42,7 @@ def dtype() -> str:
 
 
 def test_a_real_run_is_held_against_its_forecast_and_shared_without_names(
-    cache: Path,
-    dtype: str,
-    toy: Callable[[str], Path],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    cache: Path, dtype: str, toy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(roof_measuring, "_probe", lambda dtype, home, on_progress: toy(dtype))
     broken = cache / "broken.pte"
@@ -60,14 +56,13 @@ def test_a_real_run_is_held_against_its_forecast_and_shared_without_names(
 
     monkeypatch.setattr(forecast_validating, "measure", failing)
     words = ["validate-forecast", "--models", str(broken), str(toy(dtype)), "--dtypes", dtype, "--budget", "0.5"]
-    assert main([*words, "--json"]) == 0
-    said = capsys.readouterr()
-    check_printed("forecast_validation", json.loads(said.out))
+    said = kit_here(*words, "--json")
+    check_printed("forecast_validation", json.loads(said.stdout))
     home = cache / "out_forecast_validation"
     found = read_validation(home / "forecast_validation.json")
     (held,), (failed,) = found.models, found.failed
     assert failed.model == "broken" and failed.why == "broken.pte ended by itself"
-    assert f"note: broken {dtype}: {broken} ended by itself\n" in said.err
+    assert f"note: broken {dtype}: {broken} ended by itself\n" in said.stderr
     assert held.dtype == dtype and held.switched == [accelerator(LocalPlatform(), dtype)] and held.time.off_ms > 0
     # The probes were the model itself: each operator is predicted by what it gained a moment before.
     assert held.operators and all("as a probe of" in each.why for each in held.operators)
@@ -79,13 +74,12 @@ def test_a_real_run_is_held_against_its_forecast_and_shared_without_names(
         names = {socket.gethostname(), getpass.getuser(), Path.home().name} - {"root", "sme2", ""}
         assert not [name for name in (*names, str(cache), "/home/", "/root", "/tmp/", "/Users/") if name in text]
 
-    assert main(words) == 0
-    said = capsys.readouterr()
-    assert "uses the roofs of" in said.err and "launch" not in said.err, "nothing is measured twice"
-    assert "the forecast: " in said.out and "forecast_validation.html" in said.out
+    said = kit_here(*words)
+    assert "uses the roofs of" in said.stderr and "launch" not in said.stderr, "nothing is measured twice"
+    assert "The forecast" in said.stdout and "forecast_validation.html" in said.stdout
     if not found.environment.sme2:
         run = next((home / f"{toy(dtype).stem}-{dtype}" / "runs").iterdir())
-        assert main(["forecast", str(run), str(run), "--target", str(home / "forecast_validation.json")]) == 2
+        assert kit_here("forecast", run, run, "--target", home / "forecast_validation.json").returncode == 2
 
 
 NET = """
@@ -123,20 +117,20 @@ def test_where_sme2_is_switched_a_target_and_the_table_are_held_against_what_ran
 
 
 def test_what_is_finished_stays_when_it_is_interrupted(
-    cache: Path, dtype: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    cache: Path, dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     finished: list[str] = []
 
-    def measured(asked: Any, cell: Any, *rest: object) -> HeldModel:
+    def measured(asked: Any, cell: Any, *rest: object) -> ValidatedModel:
         if finished:
             raise KeyboardInterrupt
         finished.append(cell.name)
-        return HeldModel(cell.name, cell.dtype, ["dot"], 1, hold(2.0, 1.0, 1.1, 1.7, 1.9), [], 0)
+        return ValidatedModel(cell.name, cell.dtype, ["dot"], 1, check_prediction(2.0, 1.0, 1.1, 1.7, 1.9), [], 0)
 
     monkeypatch.setattr(forecast_validating, "_roofs", lambda *_: measured_roofs(2.0))
     monkeypatch.setattr(forecast_validating, "_hold", measured)
-    words = ["validate-forecast", "--models", "toy_cnn", "resnet8", "--dtypes", dtype, "--outdir", "out"]
-    assert main(words) == 130 and "Finished work is kept" in capsys.readouterr().err
+    done = kit_here("validate-forecast", "--models", "toy_cnn", "resnet8", "--dtypes", dtype, "--outdir", "out")
+    assert done.returncode == 130 and "Finished work is kept" in done.stderr
     assert [each.model for each in read_validation(Path("out/forecast_validation.json")).models] == ["toy_cnn"]
 
 
@@ -148,11 +142,9 @@ def test_what_is_finished_stays_when_it_is_interrupted(
         (["--budget", "0"], "--budget must be a number of seconds above 0"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_measured(
-    cache: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
-) -> None:
-    assert main(["validate-forecast", *words]) == 2
-    assert said in capsys.readouterr().err and not list(cache.iterdir())
+def test_what_cannot_be_is_said_before_anything_is_measured(cache: Path, words: list[str], said: str) -> None:
+    done = kit_here("validate-forecast", *words)
+    assert done.returncode == 2 and said in done.stderr and not list(cache.iterdir())
 
 
 def test_a_cpu_with_nothing_to_switch_says_so(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

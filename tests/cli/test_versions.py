@@ -15,7 +15,8 @@ from model_profiling.base.files import read_json
 from model_profiling.store.artifacts import ExportMeta
 from model_profiling.store.derived import DerivedIndex
 from model_profiling.store.run_directory import Manifest, RunDirectory
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT
+from tests.helpers.kit_here import kit_here
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 # What a newer version may have done to a file: anything, so long as it still says its version.
@@ -70,6 +71,6 @@ def test_a_command_that_opens_such_a_run_says_it(tmp_path: Path) -> None:
     assert RunDirectory(tmp_path / "run").manifest().schema == 1
     newer = READ["manifest"][1] | {"schema": 2, "brand_new": 1, "kit_version": "9.1.0"}
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(newer))
-    done = kit("analyze", tmp_path / "run")
+    done = kit_here("analyze", tmp_path / "run")
     assert done.returncode == 2 and "was written by sme2-kit 9.1.0 with schema 2" in done.stderr, done.stderr
     assert "pip install --upgrade" in done.stderr

@@ -1,7 +1,6 @@
 """An export is whole, true to the eager model, and says what XNNPACK left out and why."""
 # ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
-import argparse
 import hashlib
 import json
 import os
@@ -20,12 +19,13 @@ torch = pytest.importorskip("torch")
 from model_profiling import models as registry
 from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.base.files import locked, read_json
-from model_profiling.cli import export as export_command
+from model_profiling.cli.main import main
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
 from model_profiling.models.model_base import EagerModelBase
-from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
+from model_profiling.store.artifacts import ExportMeta
 from tests.conftest import shared_home
 from tests.helpers import warm
+from tests.helpers.in_process import run_program
 
 ROOT = Path(__file__).resolve().parents[2]
 DTYPES = ("fp32", "fp16", "int8")
@@ -82,43 +82,37 @@ class Nested(Tiny):
         return (torch.arange(3), (torch.ones(3), torch.zeros(3)))
 
 
-def run_pte(paths: ExportPaths, record: ExportRecord) -> list[Any]:
-    """Run a .pte with ExecuTorch's own runtime on the sample inputs."""
-    from executorch.runtime import Runtime
-
-    inputs = [torch.from_numpy(np.load(paths.directory / entry.file)) for entry in record.inputs]
-    if record.memory_format == "channels_last":
-        inputs = [x.contiguous(memory_format=torch.channels_last) if x.dim() == 4 else x for x in inputs]
-    method = Runtime.get().load_program(paths.pte).load_method("forward")
-    assert method is not None
-    return list(method.execute(inputs))
-
-
 @pytest.mark.parametrize(("dtype", "tolerance"), [("fp32", 1e-4), ("fp16", 5e-3), ("int8", 5e-2)])
-def test_the_program_runs_and_agrees_with_the_eager_model(
+def test_an_export_is_whole_and_agrees_with_the_eager_model(
     exported: dict[str, ExportResult], dtype: str, tolerance: float
 ) -> None:
+    from executorch.devtools.etrecord import parse_etrecord
+
     paths, record = exported[dtype].paths, exported[dtype].record
     assert paths.pte.name == f"toy_cnn_xnnpack_{dtype}.pte"
     expected = np.load(paths.directory / record.outputs[0].file)
-    (answer,) = run_pte(paths, record)
+    (answer,) = run_program(paths, record)
     assert answer.shape == expected.shape == (1, 10)
     np.testing.assert_allclose(answer.float().numpy(), expected.astype(np.float32), atol=tolerance)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_record_lists_every_file_with_its_hash(exported: dict[str, ExportResult], dtype: str) -> None:
-    paths = exported[dtype].paths
+    # Every file is listed with its hash.
     meta = read_json(paths.meta, ExportMeta, "export record")
-    assert set(meta.exports) == {f"toy_cnn_xnnpack_{d}" for d in DTYPES}
-    record = meta.exports[paths.stem]
-    assert record == exported[dtype].record
+    assert set(meta.exports) == {f"toy_cnn_xnnpack_{d}" for d in DTYPES} and record == meta.exports[paths.stem]
     assert {paths.pte.name, paths.etrecord.name, f"{paths.stem}_inputs/input_0.npy"} < set(record.files)
     for name, digest in record.files.items():
         assert hashlib.sha256((paths.directory / name).read_bytes()).hexdigest() == digest, name
     assert {"python", "torch", "executorch", "torchao"} <= set(record.versions)
     assert record.stage_seconds["lower to the backend"] > 0
     assert record.weights == "random (seed 0)"
+    # One operator stays portable, and the partitioner says why.
+    delegation = record.delegation
+    assert (delegation.portable_nodes, delegation.delegate_calls) == (1, 2) and delegation.delegated_nodes >= 15
+    (left_out,) = delegation.not_delegated
+    assert (left_out.op, left_out.count) == ("aten.mean.dim", 1)
+    assert left_out.reason == "mean.dim only supports keepdim=True"
+    # ExecuTorch's own tools open the ETRecord.
+    opened = parse_etrecord(str(paths.etrecord))
+    assert opened.edge_dialect_program is not None
+    assert opened._debug_handle_map and opened._delegate_map
 
 
 def test_samples_have_the_dtype_of_the_export_and_say_what_computed_them(exported: dict[str, ExportResult]) -> None:
@@ -136,18 +130,6 @@ def test_samples_have_the_dtype_of_the_export_and_say_what_computed_them(exporte
     assert sample.dtype == np.float16 and sample.flags.c_contiguous and sample.shape == (1, 3, 96, 96)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_one_operator_stays_portable_and_the_partitioner_says_why(
-    exported: dict[str, ExportResult], dtype: str
-) -> None:
-    delegation = exported[dtype].record.delegation
-    assert (delegation.portable_nodes, delegation.delegate_calls) == (1, 2)
-    assert delegation.delegated_nodes >= 15
-    (left_out,) = delegation.not_delegated
-    assert (left_out.op, left_out.count) == ("aten.mean.dim", 1)
-    assert left_out.reason == "mean.dim only supports keepdim=True"
-
-
 def test_the_saved_graph_tells_the_models_lines_and_the_cut(exported: dict[str, ExportResult]) -> None:
     graphs = json.loads(exported["fp16"].paths.graph.read_text())
     nodes = graphs["toy_cnn_xnnpack_fp16"]
@@ -158,15 +140,6 @@ def test_the_saved_graph_tells_the_models_lines_and_the_cut(exported: dict[str, 
     assert {node["delegate"] for node in nodes} == {0, None, 1}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_the_etrecord_opens_in_executorchs_own_tools(exported: dict[str, ExportResult], dtype: str) -> None:
-    from executorch.devtools.etrecord import parse_etrecord
-
-    record = parse_etrecord(str(exported[dtype].paths.etrecord))
-    assert record.edge_dialect_program is not None
-    assert record._debug_handle_map and record._delegate_map
-
-
 def test_portable_channels_last_and_nested_inputs(register: Any, tmp_path: Path) -> None:
     register("rectified", Rectified)
     result = export(ExportRequest("rectified", tmp_path, "fp16", backend="portable", memory_format="channels_last"))
@@ -174,15 +147,11 @@ def test_portable_channels_last_and_nested_inputs(register: Any, tmp_path: Path)
     assert result.record.delegation.delegated_nodes == 0
     assert "channels-last" in result.record.warnings[0]
     assert "--backend portable" in result.record.delegation.not_delegated[0].reason
-    assert np.all(run_pte(result.paths, result.record)[0].numpy() == 1)
+    assert np.all(run_program(result.paths, result.record)[0].numpy() == 1)
 
     register("nested", Nested)
     nested = export(ExportRequest("nested", tmp_path, "fp16")).record
-    assert [(entry.dtype, entry.shape) for entry in nested.inputs] == [
-        ("int64", [3]),
-        ("float16", [3]),
-        ("float16", [3]),
-    ]
+    assert [(entry.dtype, entry.shape) for entry in nested.inputs] == [("int64", [3]), *[("float16", [3])] * 2]
     assert len(nested.outputs) == 2
     assert any("does not know" in left.reason or "dtype" in left.reason for left in nested.delegation.not_delegated)
 
@@ -248,18 +217,12 @@ def test_a_foreign_export_meta_is_not_overwritten(register: Any, tmp_path: Path)
     assert snapshot(tmp_path) == {"export_meta.json": b"[]"}
 
 
-def parse(*argv: str) -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    export_command.prepare_parser(parser)
-    return parser.parse_args(argv)
-
-
 def test_the_command_prints_json_and_keeps_stages_on_stderr(
     register: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register("tiny", Tiny)
     monkeypatch.chdir(tmp_path)
-    assert export_command.run(parse("--model", "tiny", "--json")) == 0
+    assert main(["export", "--model", "tiny", "--json"]) == 0
     captured = capsys.readouterr()
     value = json.loads(captured.out)
     assert value["paths"]["pte"] == "out_tiny/artifacts/tiny_xnnpack_fp16.pte"
@@ -280,8 +243,7 @@ def test_the_script_works_from_a_bare_clone_and_any_directory(tmp_path: Path) ->
 
 def test_on_a_terminal_the_stage_is_one_live_line_without_torchs_noise(tmp_path: Path) -> None:
     code = (
-        "import argparse; from model_profiling.cli import export; p = argparse.ArgumentParser();"
-        f"export.prepare_parser(p); export.run(p.parse_args(['--model', 'add', '--outdir', {str(tmp_path)!r}]))"
+        f"from model_profiling.cli.main import main;main(['export', '--model', 'add', '--outdir', {str(tmp_path)!r}])"
     )
     primary, secondary = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
@@ -303,8 +265,3 @@ def _read(descriptor: int) -> bytes:
         return os.read(descriptor, 4096)
     except OSError:  # Linux reports the closed far end of a terminal as an error
         return b""
-
-
-def test_the_commands_import_nothing_heavy_until_they_run() -> None:
-    code = "import sys, model_profiling.cli.export; assert not {'torch', 'numpy'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

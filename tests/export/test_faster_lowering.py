@@ -76,10 +76,7 @@ def of_any_length() -> Any:
 
 @pytest.mark.parametrize(
     ("captured", "backend", "delegation"),
-    [
-        pytest.param(parts, "xnnpack", "whole", marks=pytest.mark.wide),
-        (of_any_length, "portable", "whole"),
-    ],
+    [pytest.param(parts, "xnnpack", "whole", marks=pytest.mark.wide), (of_any_length, "portable", "whole")],
 )
 def test_the_program_is_what_executorch_makes_by_itself(
     captured: Callable[[], Any], backend: str, delegation: str, monkeypatch: pytest.MonkeyPatch

@@ -17,7 +17,6 @@ from model_profiling.analysis.accuracy.agreement import agreement_of, expected_o
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base import files
 from model_profiling.cli.export import as_text
-from model_profiling.export.check.in_process import verify
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.request import ExportResult
 from model_profiling.formats import pte
@@ -28,6 +27,7 @@ from model_profiling.report.blocks import Table
 from model_profiling.report.content import method
 from model_profiling.store.artifacts import ExportMeta, TensorFile
 from tests.conftest import ROOT
+from tests.helpers.in_process import verify
 
 CHANNELS_LAST = [0, 2, 3, 1]
 

@@ -15,11 +15,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.export.check.in_process import run_program, verify
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.rewrites import apply, matches
 from model_profiling.upstream.faster_lowering import faster_lowering
 from tests.conftest import SAMPLED
+from tests.helpers.in_process import run_program, verify
 
 functional = torch.nn.functional
 attend = functional.scaled_dot_product_attention
@@ -47,7 +47,7 @@ def rewritten(name: str, module: Any, *inputs: Any, dynamic: Any = None) -> tupl
     """How many places changed, and what graph and model answer."""
     program = torch.export.export(module.eval(), inputs, dynamic_shapes=dynamic)
     before = str(program.graph)
-    places = len(matches(program)[name])
+    places = len(matches(program, [name])[name])
     assert str(program.graph) == before, "looking changes nothing"
     assert apply(name, program) == places
     program.graph.lint()
@@ -173,7 +173,7 @@ def test_sizes_that_are_not_known_stay() -> None:
 
 
 @pytest.mark.wide
-@settings(max_examples=3 if SAMPLED else 6, deadline=None, derandomize=True, database=None)
+@settings(max_examples=2 if SAMPLED else 6, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_norms_of_any_shape_and_size(data: st.DataObject) -> None:
     """Of all lengths, averages and sizes that fp16 can hold, and with values far out."""
@@ -215,7 +215,7 @@ RESIZES: dict[str, Callable[[Any, tuple[int, int], bool], Any]] = {
 
 
 @pytest.mark.wide
-@settings(max_examples=5 if SAMPLED else 12, deadline=None, derandomize=True, database=None)
+@settings(max_examples=3 if SAMPLED else 12, deadline=None, derandomize=True, database=None)
 @given(st.data())
 def test_resizes_of_any_kind_and_size(data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from([torch.float32, torch.float16]))
@@ -277,7 +277,9 @@ def test_layer_norm_in_fp16_is_right_where_the_portable_kernel_is_not(tmp_path: 
     wanted = norm(x.half().float()).detach()
     off = {}
     for rewrites in ((), ("norm",)):
-        made = export_module(norm, x, tmp_path / "_".join(("norm", *rewrites)), dtype="fp16", rewrites=rewrites)
+        made = export_module(
+            norm, x, tmp_path / "_".join(("norm", *rewrites)), dtype="fp16", rewrites=rewrites, allow_wrong=True
+        )
         (answer,) = run_program(made.paths, made.record)
         off[rewrites] = float((answer.float() - wanted).abs().max())
     assert not off[()] < 1, "the portable kernel is right now: say so in norm.py"

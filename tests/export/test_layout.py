@@ -17,13 +17,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from model_profiling.export.check.in_process import verify
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.rewrites import layout
 from model_profiling.export.rewrites.layout.order import Layout, transposition
+from model_profiling.formats.pte import read
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
-from model_profiling.formats.pte.program import read
 from tests.conftest import SAMPLED
+from tests.helpers.in_process import verify
 from tests.helpers.random_layouts import random_network
 
 SHAPES = st.sampled_from([(1, 8, 6, 4), (2, 4, 4, 6), (1, 3, 8, 8), (1, 12, 10), (2, 6, 8)])
@@ -37,7 +37,7 @@ def places(layout_: Layout) -> Any:
     return memory.transpose(named).reshape(layout_.shape)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4), st.data())
 def test_views_and_permutes_only_rename_memory(shape: list[int], data: Any) -> None:
     tensor: Any = np.arange(math.prod(shape)).reshape(shape)
@@ -58,7 +58,7 @@ def test_views_and_permutes_only_rename_memory(shape: list[int], data: Any) -> N
     assert (moved[places(held.reordered(wanted))] == tensor).all()
 
 
-@settings(max_examples=10 if SAMPLED else 30, deadline=None)
+@settings(max_examples=5 if SAMPLED else 20, deadline=None)
 @given(NUMBERS, SHAPES)
 @pytest.mark.wide
 def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, ...]) -> None:
@@ -73,7 +73,7 @@ def test_random_networks_answer_the_same(numbers: list[int], shape: tuple[int, .
 
 
 @pytest.mark.wide
-@settings(max_examples=4, deadline=None, derandomize=True)
+@settings(max_examples=2 if SAMPLED else 6, deadline=None, derandomize=True)
 @given(NUMBERS, SHAPES)
 def test_random_networks_export_and_move_no_more(numbers: list[int], shape: tuple[int, ...]) -> None:
     network, x = random_network(numbers, shape)

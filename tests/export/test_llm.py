@@ -13,10 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.base.errors import InputError
-from model_profiling.export.check.in_process import run_program, verify
 from model_profiling.export.in_memory import export_module
-from model_profiling.export.lower.llm_passes import has_llm_operators, remove_inverse_transposes
-from model_profiling.export.lower.lowering import capture
+from model_profiling.export.lower.lowering import capture, remove_inverse_transposes
 from model_profiling.export.prepare.preparation import prepare, quantize
 from model_profiling.export.prepare.quantization import quantized_graph
 from model_profiling.export.prepare.sequences import find_sequence
@@ -27,6 +25,7 @@ from model_profiling.models.state import changed_buffers, restored_state
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from tests.conftest import kept
 from tests.helpers import tiny_llm
+from tests.helpers.in_process import run_program, verify
 from tests.helpers.tiny_llm import TinyLlm, called_with, eager_logits, exported_llm
 
 TINY = f"{Path(tiny_llm.__file__).resolve()}:TinyLlm"
@@ -104,7 +103,7 @@ def test_references_are_those_of_one_prefill_whatever_the_signature(chosen: dict
         np.testing.assert_allclose(values.numpy(), ours, atol=1e-4)
 
 
-@pytest.mark.parametrize("context", [20, 80, 140, 192])
+@pytest.mark.parametrize("context", [20, 140])
 def test_what_is_run_by_default_has_a_reference(context: int) -> None:
     found = find_sequence(loaded(context=context), seed=0)
     assert found is not None
@@ -237,12 +236,11 @@ class Turned(torch.nn.Module):  # type: ignore[misc]
         return x + 1
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(st.one_of(st.permutations(range(3)), st.tuples(*[st.integers(-3, 2)] * 2).map(list)), max_size=5))
 def test_only_transposes_that_undo_each_other_go(orders: list[list[int]]) -> None:
     x = torch.arange(24.0).reshape(2, 3, 4)
     program = capture(Turned(orders), (x,), {}, None)
-    assert not has_llm_operators(program)
     remove_inverse_transposes(program)
     assert torch.equal(program.module()(x), Turned(orders)(x))
 
@@ -305,9 +303,9 @@ def test_models_of_the_zoo_have_the_published_sizes_and_weights_that_compute(nam
     model = getattr(import_module(module), attribute)
     sizes = model.sizes
     heads = (2 * sizes.n_heads + 2 * sizes.n_kv_heads) * sizes.head_dim * sizes.dim
-    norms = 2 * sizes.dim + (2 * sizes.head_dim if sizes.qk_norm else 0)
+    norms = 2 * sizes.dim + (2 * sizes.head_dim if sizes.use_qk_norm else 0)
     layer = heads + 3 * sizes.dim * sizes.hidden_dim + norms
-    count = sizes.layers * layer + sizes.vocabulary * sizes.dim + sizes.dim
+    count = sizes.n_layers * layer + sizes.vocab_size * sizes.dim + sizes.dim
     assert registered_models()[name].parameters == f"{count / 1e6:.1f} M"
 
 

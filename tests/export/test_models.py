@@ -12,6 +12,8 @@ import pytest
 
 pytest.importorskip("executorch.exir")
 
+import torch
+
 import model_profiling.models as registry
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError
 from model_profiling.base.installation import install_command
@@ -19,6 +21,7 @@ from model_profiling.cli import models as models_command
 from model_profiling.models import register_model, registered_models
 from model_profiling.models.loading import find_model, load_model
 from model_profiling.models.model_base import EagerModelBase
+from model_profiling.models.state import let_signals_through
 from model_profiling.models.zoo import missing_packages, zoo_models
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,9 +51,10 @@ def model_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, ini
     monkeypatch.delitem(sys.modules, f"model_profiling.models.{name}", raising=False)
 
 
-def test_listing_the_models_does_not_import_torch() -> None:
+def test_listing_the_models_and_the_options_of_export_imports_no_torch() -> None:
     code = (
-        "import argparse, sys; from model_profiling.cli import models; models.run(argparse.Namespace(json=True));"
+        "import argparse, sys; from model_profiling.cli import export, models;"
+        "models.run(argparse.Namespace(json=True, zoo=None));"
         "assert not {'torch', 'numpy'} & set(sys.modules)"
     )
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
@@ -62,7 +66,7 @@ def test_the_list_names_both_sources_and_what_is_missing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("model_profiling.models.zoo._installed", lambda top: top != "torchvision")
-    assert models_command.run(argparse.Namespace(json=False)) == 0
+    assert models_command.run(argparse.Namespace(json=False, zoo=None)) == 0
     text = capsys.readouterr().out
     assert "toy_cnn" in text and "ExecuTorch's own examples" in text
     assert next(line for line in text.splitlines() if line.split()[0] == "mv3").endswith("needs torchvision")
@@ -162,7 +166,7 @@ def test_a_broken_folder_hides_no_other_model_and_says_why_when_asked(
     assert "toy_cnn" in registered_models()
     with pytest.raises(SetupError, match="broken needs the package a_package_nobody_has"):
         load_model("broken")
-    models_command.run(argparse.Namespace(json=True))
+    models_command.run(argparse.Namespace(json=True, zoo=None))
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["broken"]["description"].startswith("broken: No module named")
 
@@ -181,3 +185,40 @@ def test_weights_and_inputs_follow_the_seed() -> None:
     assert first.inputs[0].equal(same.inputs[0]) and not first.inputs[0].equal(other.inputs[0])
     assert first.module.stem.weight.equal(same.module.stem.weight)
     assert not first.module.stem.weight.equal(other.module.stem.weight)
+
+
+class Faint(torch.nn.Module):  # type: ignore[misc]
+    """Blocks as training begins with them: behind a factor of 0 or 1e-6, a norm that gives 0, and norms of nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scaled, self.normed = torch.nn.Conv2d(4, 4, 1), torch.nn.Conv2d(4, 4, 1)
+        self.pooled, self.table = torch.nn.Linear(4, 4), torch.nn.Parameter(torch.zeros(4, 4))
+        self.factor = torch.nn.Parameter(torch.full((4, 1, 1), 1e-6))
+        self.norm, self.of_one = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm1d(4)
+        torch.nn.init.zeros_(self.norm.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x + self.factor * self.scaled(x).relu()
+        x = x + self.norm(self.normed(x)).relu()
+        return self.of_one(self.pooled(x.mean((2, 3))) @ self.table)
+
+
+def test_every_layer_with_random_weights_shows_in_the_outputs() -> None:
+    torch.manual_seed(0)
+    net, image = Faint().eval(), 1e-3 * torch.randn(1, 4, 8, 8)
+    let_signals_through(net, (image,), {})
+    with torch.no_grad():
+        before = net(image)
+        assert not net.training and net.norm.running_var.max() < 1 and net.of_one.running_var.min() == 1
+        for layer in (net.scaled, net.normed, net.pooled):
+            held = layer.weight.clone()
+            layer.weight.mul_(2)
+            assert (net(image) - before).norm() > 0.01 * before.norm()
+            layer.weight.copy_(held)
+
+
+def test_weights_with_which_nothing_finite_comes_out_stay_as_they_are() -> None:
+    net = torch.nn.Sequential(torch.nn.PReLU(4, init=0.0))
+    let_signals_through(net, (torch.full((1, 4), -torch.inf),), {})
+    assert not net[0].weight.any()

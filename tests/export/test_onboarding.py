@@ -19,9 +19,9 @@ import numpy as np
 from model_profiling.base.errors import InputError, RunError
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.export.cache import cached
-from model_profiling.export.exporter import ExportRequest, export
+from model_profiling.export.exporter import ExportRequest, ExportResult, export
 from model_profiling.models.loading import LoadOptions, load_model
-from model_profiling.models.lookup import file_target, model_name
+from model_profiling.models.lookup import FileTarget, file_target, model_name
 from model_profiling.models.options import input_spec
 from model_profiling.models.scaffold import scaffold
 from model_profiling.store.artifacts import ExportRecord
@@ -79,12 +79,12 @@ def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) ->
     assert str(pte.relative_to(tmp_path)) in done.stdout and "aten.mean.dim" in done.stdout
     done = kit("run", pte, "--runs", 10, "--html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "mean" in done.stdout and "vs eager" in done.stdout and "report.html" in done.stdout
+    assert "mean" in done.stdout and "report.html" in done.stdout
     runs = next((tmp_path / "out_strange_net" / "runs").iterdir())
     metrics = json.loads((runs / "metrics.json").read_text())
     assert {agreement["verdict"] for agreement in metrics["agreements"]} == {"agrees"}
     assert "strange.py" in (runs / "analysis_summary.json").read_text()
-    assert "strange_net" in (runs / "report.html").read_text() and (runs / "report.md").is_file()
+    assert "strange_net" in (runs / "report.html").read_text() and "vs eager" in (runs / "report.md").read_text()
 
 
 @pytest.mark.wide
@@ -94,9 +94,8 @@ def test_any_pte_runs_on_the_inputs_it_is_given(stranger: Path, tmp_path: Path) 
     ).paths.pte
     foreign = Path(shutil.copy(pte, tmp_path / "from_elsewhere.pte"))
     outputs = []
-    for value in (0.0, 1.0, 2.0):
+    for value, file in enumerate((tmp_path / "x.npy", tmp_path / "x.bin")):
         given = np.full((1, 3, 16, 16), value, dtype=np.float32)
-        file = tmp_path / ("x.npy" if value < 2 else "x.bin")
         np.save(file, given) if file.suffix == ".npy" else given.tofile(file)
         home = tmp_path / f"run{value}"
         done = kit("run", foreign, "--runs", 4, "--inputs", file, "--output-root", home, cwd=tmp_path)
@@ -104,7 +103,7 @@ def test_any_pte_runs_on_the_inputs_it_is_given(stranger: Path, tmp_path: Path) 
         directory = RunDirectory(home)
         name = next(iter(directory.manifest().experiments))
         outputs.append(next(directory.experiment(name).glob("*_output-0.bin")).read_bytes())
-    assert len(set(outputs)) == 3
+    assert len(set(outputs)) == 2
     (tmp_path / "x.bin").write_bytes(bytes(10))
     done = kit("run", foreign, "--inputs", tmp_path / "x.bin", cwd=tmp_path)
     assert done.returncode != 0 and "x.bin" in done.stderr and "Traceback" not in done.stderr
@@ -197,6 +196,8 @@ def test_a_file_is_read_before_torch_is_imported_and_its_mistakes_named(stranger
     (tmp_path / "broken.py").write_text("class X(\n")
     with pytest.raises(InputError, match=r"broken\.py, line 1 is not Python"):
         file_target(str(tmp_path / "broken.py"))
+    (tmp_path / "deep.py").write_text(f"class X({'.'.join(['a'] * 900)}): pass\nclass Y(a.b.Module): pass\n")
+    assert file_target(str(tmp_path / "deep.py")) == FileTarget(tmp_path / "deep.py", "Y")
     with pytest.raises(InputError, match="does not exist"):
         file_target(str(tmp_path / "missing.py:X"))
     done = kit("export", tmp_path / "missing.py:X", "--debug", cwd=tmp_path)
@@ -275,12 +276,11 @@ def test_check_says_what_stays_out_and_where_before_an_export(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_forecast_is_what_the_export_then_does(tmp_path: Path) -> None:
+def test_a_forecast_is_what_the_export_then_does(exported: dict[str, ExportResult], tmp_path: Path) -> None:
     from model_profiling.export.lower.delegation_preview import preview
 
-    request = ExportRequest("toy_cnn", tmp_path, dtype="fp32")
-    predicted = preview(request, lambda stage: None).delegation
-    assert predicted.not_delegated == export(request).record.delegation.not_delegated
+    predicted = preview(ExportRequest("toy_cnn", tmp_path, dtype="fp32"), lambda stage: None).delegation
+    assert predicted.not_delegated == exported["fp32"].record.delegation.not_delegated
 
 
 @pytest.mark.wide

@@ -1,6 +1,5 @@
 """A rewrite keeps what a model computes, does what it is for, and leaves alone what does not qualify."""
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,39 +10,44 @@ pytest.importorskip("executorch.exir")
 
 import torch
 
-from model_profiling.base.rewrites import REWRITES
-from model_profiling.cli.export import prepare_parser
+from model_profiling.base.rewrites import AUTO, NO_REWRITE, REWRITES
+from model_profiling.export.exporter import ExportRequest, export
+from model_profiling.export.in_memory import export_module
 from model_profiling.export.lower.lowering import lower
 from model_profiling.export.rewrites import apply, matches
 from model_profiling.formats import pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.models.toy_cnn.model import ToyCNN
 from model_profiling.upstream.faster_lowering import faster_lowering
-from tests.conftest import kit
+from tests.helpers.parsers import parser_of
 
 Forward = Callable[[Any, Any], Any]
 
 
 class Net(torch.nn.Module):  # type: ignore[misc]
-    """An image, a forward over it, and layers for it to use."""
+    """An image, forwards over it, and layers for them to use."""
 
-    def __init__(self, forward: Forward) -> None:
+    def __init__(self, *forwards: Forward) -> None:
         super().__init__()
         self.conv = torch.nn.Conv2d(4, 4, 1)
         self.up, self.down = torch.nn.Linear(4, 6), torch.nn.Linear(6, 4)
         self.norm = torch.nn.LayerNorm(4)
-        self.body = forward
+        self.forwards = forwards
 
     def forward(self, image: Any) -> Any:
-        return self.body(self, self.conv(image))
+        return tuple(forward(self, self.conv(image)) for forward in self.forwards)
 
 
-def rewritten(name: str, module: Any, image: Any) -> tuple[int, Any, set[Any]]:
+def rewritten(name: str, module: Any, image: Any) -> tuple[int, float, set[Any]]:
     """How many places changed, the largest error, and the operators that are left."""
     program = torch.export.export(module.eval(), (image,))
     changed = apply(name, program)
     with torch.no_grad():
-        error = (program.module()(image) - module(image)).abs().max()
+        pairs = zip(
+            *(each if isinstance(each, tuple) else (each,) for each in (program.module()(image), module(image))),
+            strict=True,
+        )
+        error = max(float((ours - theirs).abs().max()) for ours, theirs in pairs)
     # Lowering starts with this; a graph that does not fit its signature would fail here.
     with faster_lowering():
         program.run_decompositions({})
@@ -81,29 +85,24 @@ def moving(program: pte.Program) -> int:
     return sum(bool(step.permutation) for step in flow.steps)
 
 
-@pytest.mark.parametrize("case", QUALIFY)
-def test_layout_changes_around_layers_that_treat_every_pixel_alike_go(case: str) -> None:
-    changed, error, _ = rewritten("layout", Net(QUALIFY[case]), torch.randn(2, 4, 4, 4))
-    assert changed and error < 1e-5
-
-
-def test_only_the_input_and_the_output_of_such_layers_are_transposed(tmp_path: Path) -> None:
+def test_only_the_input_and_the_output_of_layers_that_treat_every_pixel_alike_are_transposed(tmp_path: Path) -> None:
     def all_of_them(net: Any, x: Any) -> Any:
         for forward in QUALIFY.values():
             x = forward(net, x)
         return x
 
-    program = torch.export.export(Net(all_of_them).eval(), (torch.randn(2, 4, 4, 4),))
+    changed, error, _ = rewritten("layout", network := Net(all_of_them), x := torch.randn(2, 4, 4, 4))
+    assert changed >= len(QUALIFY) and error < 1e-5
+    program = torch.export.export(network, (x,))
     apply("layout", program)
     path = tmp_path / "net.pte"
     path.write_bytes(lower(program, "xnnpack", keep_layout=True).edge.to_executorch().buffer)
     assert moving(pte.read(path)) == 2
 
 
-@pytest.mark.parametrize("case", NEEDED)
-def test_an_order_that_somebody_needs_is_made(case: str) -> None:
+def test_an_order_that_somebody_needs_is_made() -> None:
     # Width, height and channels are alike, so that shapes alone tell nothing.
-    assert rewritten("layout", Net(NEEDED[case]), torch.randn(1, 4, 4, 4))[1] < 1e-5
+    assert rewritten("layout", Net(*NEEDED.values()), torch.randn(1, 4, 4, 4))[1] < 1e-5
 
 
 def test_gelu_in_fp16_becomes_what_xnnpack_takes() -> None:
@@ -147,29 +146,30 @@ SINGLE = ("silu", "hardsigmoid", "mean over pixels", "sum over pixels")
 
 
 @pytest.mark.parametrize(
-    ("case", "dtype"), [*((case, torch.float16) for case in HALF), *((case, torch.float32) for case in SINGLE)]
+    ("cases", "dtype"), [(tuple(HALF), torch.float16), (SINGLE, torch.float32)], ids=["fp16", "fp32"]
 )
-def test_what_is_computed_stays_and_only_what_gains_changes(case: str, dtype: Any) -> None:
-    name, expected, forward = HALF[case]
-    module = Net(forward).to(dtype).eval()
+def test_what_is_computed_stays_and_only_what_gains_changes(cases: tuple[str, ...], dtype: Any) -> None:
+    module = Net(*(HALF[case][2] for case in cases)).to(dtype).eval()
     image = (torch.linspace(-40, 40, 4 * 36).reshape(1, 4, 6, 6)).to(dtype)
     program = torch.export.export(module, (image,))
     before = str(program.graph)
-    found = matches(program)
+    # What layouts cost is another matter: the numbers in a hardsigmoid do, too.
+    found = {name: len(places) for name, places in matches(program).items() if name != "layout"}
     assert str(program.graph) == before, "looking changes nothing"
-    # The numbers in a hardsigmoid cost layout changes, too.
-    others = set(REWRITES) - {name, *(["layout"] if name == "hardsigmoid" else [])}
-    assert {rewrite: len(places) for rewrite, places in found.items() if rewrite in others} == dict.fromkeys(others, 0)
-    # Gates of fp32 are delegated as they are.
-    wanted = expected if dtype == torch.float16 or name in ("keepdim", "mean") else 0
-    assert len(found[name]) == wanted == apply(name, program)
+    wanted = dict.fromkeys(found, 0)
+    for name, expected, _ in map(HALF.__getitem__, cases):
+        # Gates of fp32 are delegated as they are.
+        wanted[name] += expected if dtype == torch.float16 or name in ("keepdim", "mean") else 0
+    assert found == wanted
+    for name, count in wanted.items():
+        assert apply(name, program) == count and matches(program, [name])[name] == []
     with torch.no_grad():
         ours, theirs = program.module()(image.clone()), module(image.clone())
     tolerance = 4e-3 if dtype == torch.float16 else 1e-5
-    torch.testing.assert_close(ours, theirs, atol=tolerance, rtol=tolerance)
+    for case, mine, other in zip(cases, ours, theirs, strict=True):
+        torch.testing.assert_close(mine, other, atol=tolerance, rtol=tolerance, msg=lambda m, c=case: f"{c}: {m}")
     with faster_lowering():
         program.run_decompositions({})
-    assert matches(program, [name])[name] == []
 
 
 @pytest.mark.parametrize("name", ["keepdim", "layout"])
@@ -179,25 +179,18 @@ def test_toy_cnn_answers_the_same(name: str) -> None:
 
 
 def test_the_command_offers_every_rewrite() -> None:
-    parser = argparse.ArgumentParser()
-    prepare_parser(parser)
-    for name in REWRITES:
+    parser = parser_of("export")
+    for name in (*REWRITES, AUTO, NO_REWRITE):
         assert parser.parse_args(["toy_cnn", "--rewrite", name]).rewrites == [name]
 
 
 def test_a_rewrite_that_finds_nothing_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "net.py").write_text(
-        "import torch\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
-    )
-    done = kit(
-        "export", "net.py:Net", "--input-shape", "1,3,8,8", "--rewrite", "layout", "--dtype", "fp32", cwd=tmp_path
-    )
-    assert done.returncode == 0 and "the rewrite layout finds nothing to change in net" in done.stdout, done.stderr
+    image = torch.randn(1, 3, 8, 8)
+    made = export_module(torch.nn.ReLU(), image, tmp_path, name="net", dtype="fp32", rewrites=("layout",))
+    assert "the rewrite layout finds nothing to change in net (fp32)" in made.record.warnings
 
 
 @pytest.mark.wide
 def test_int8_is_quantized_after_the_rewrite(tmp_path: Path) -> None:
-    done = kit("export", "toy_cnn", "--dtype", "int8", "--rewrite", "layout", "--save-graph", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    program = pte.read(tmp_path / "out_toy_cnn" / "artifacts" / "toy_cnn_xnnpack_int8.pte")
-    assert moving(program) <= 1, "that of the input"
+    made = export(ExportRequest("toy_cnn", tmp_path, "int8", rewrites=("layout",), verify=False))
+    assert moving(pte.read(made.paths.pte)) <= 1, "that of the input"

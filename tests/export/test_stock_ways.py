@@ -13,9 +13,9 @@ from model_profiling.base.dtypes import NAMES
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export import cache
+from model_profiling.export.beside import require_for_numerics
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.in_memory import export_module, loader
-from model_profiling.export.missing_parts import require_for_numerics
 from model_profiling.models.loading import load_model
 from model_profiling.models.options import LoadOptions
 from model_profiling.upstream.all_reliances import ALL
@@ -72,9 +72,7 @@ def test_the_program_of_every_dtype_is_the_same_in_both_ways(
 # Small settings. Each dtype and each kind of network, with and without the rewrite; of a small one above.
 # The language models of the zoo are this transformer with a larger vocabulary, which takes a minute to lower.
 TINY_LLM = f"{ROOT / 'tests' / 'helpers' / 'tiny_llm.py'}:TinyLlm"
-BOTH_WAYS = [
-    ("ds_cnn", "int8", (LAYOUT,), ()),
-]
+BOTH_WAYS = [("ds_cnn", "int8", (LAYOUT,), ())]
 BOTH_WAYS_AGAIN = [
     (TINY_LLM, "fp32", (LAYOUT,), ()),
     ("resnet8", "fp16", (LAYOUT,), ()),
@@ -130,24 +128,25 @@ def test_an_export_does_without_everything_and_says_so(
     assert left.reason.startswith("reason unknown") and record.rewrites is None
 
 
+MISSING = {
+    "layout-lowering": "--rewrite layout rewrites the graph, and then it is lowered in the stock way",
+    "partitioner-reasons": "why an operator was not delegated is unknown",
+    "unchanged-graphs": "models are lowered without unchanged-graphs, which",
+    "nested-inputs": "tuples, lists and dicts only",
+    "etrecord-contents": "source lines are unknown",
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("layout-lowering", "--rewrite layout rewrites the graph, and then it is lowered in the stock way"),
-        pytest.param("partitioner-reasons", "why an operator was not delegated is unknown", marks=pytest.mark.wide),
-        pytest.param("unchanged-graphs", "models are lowered without unchanged-graphs, which", marks=pytest.mark.wide),
-        pytest.param("nested-inputs", "tuples, lists and dicts only", marks=pytest.mark.wide),
-        pytest.param("etrecord-contents", "source lines are unknown", marks=pytest.mark.wide),
-    ],
+    "names", [["layout-lowering"], pytest.param([*MISSING][1:], marks=pytest.mark.wide)], ids=["one", "several"]
 )
-def test_one_thing_that_is_missing_costs_nothing_else(
-    name: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(FAILS_VARIABLE, name)
+def test_what_is_missing_costs_nothing_else(names: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FAILS_VARIABLE, ",".join(names))
     record = export_module(Net().eval(), IMAGE, tmp_path, rewrites=(LAYOUT,), dtype="fp32").record
-    (line,) = [warning for warning in record.warnings if warning.startswith(name)]
-    assert said in line and record.rewrites is not None
-    assert (record.lowering == "faster") == (name != "unchanged-graphs")
+    for name in names:
+        (line,) = [warning for warning in record.warnings if warning.startswith(name)]
+        assert MISSING[name] in line and record.rewrites is not None
+    assert (record.lowering == "faster") == ("unchanged-graphs" not in names)
     assert record.verification is not None and record.verification.verdict == "agrees"
 
 
@@ -196,22 +195,22 @@ def test_commands_do_without_everything(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.wide
-@pytest.mark.parametrize("variable", [STOCK_VARIABLE, FAILS_VARIABLE])
 def test_an_export_of_the_other_way_is_not_taken_for_this_one(
-    variable: str, register: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    register: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register("net", Given)
     request = ExportRequest("net", tmp_path, backend="portable", verify=False, dtype="fp32")
     faster = export(request)
     assert faster.record.lowering == "faster" and cache.cached(request) is not None
-    monkeypatch.setenv(variable, "1" if variable == STOCK_VARIABLE else ",".join(PARTS))
-    assert cache.cached(request) is None
-    stock = export(request)
-    assert stock.record.lowering.startswith("stock: ") and variable in stock.record.lowering
-    # Who switches it off knows; of what is missing one is told.
-    assert any("stock way" in warning for warning in stock.record.warnings) == (variable == FAILS_VARIABLE)
-    again = cache.cached(request)
-    assert again is not None and again.record == stock.record
-    assert stock.record.files[stock.paths.pte.name] == faster.record.files[faster.paths.pte.name]
-    monkeypatch.delenv(variable)
-    assert cache.cached(request) is None
+    for variable, value in ((STOCK_VARIABLE, "1"), (FAILS_VARIABLE, ",".join(PARTS))):
+        monkeypatch.setenv(variable, value)
+        assert cache.cached(request) is None
+        stock = export(request)
+        assert stock.record.lowering.startswith("stock: ") and variable in stock.record.lowering
+        # Who switches it off knows; of what is missing one is told.
+        assert any("stock way" in warning for warning in stock.record.warnings) == (variable == FAILS_VARIABLE)
+        again = cache.cached(request)
+        assert again is not None and again.record == stock.record
+        assert stock.record.files[stock.paths.pte.name] == faster.record.files[faster.paths.pte.name]
+        monkeypatch.delenv(variable)
+        assert cache.cached(request) is None

@@ -2,6 +2,7 @@
 # ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import json
@@ -21,13 +22,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from model_profiling.base.dtypes import NAMES as DTYPES
 from model_profiling.base.errors import InputError
 from model_profiling.cli import models as models_command
-from model_profiling.export.check.in_process import verify
 from model_profiling.export.exporter import ExportRequest, export
 from model_profiling.export.prepare.quantization import quantized_weights
 from model_profiling.models import registered_models
 from model_profiling.models.loading import LoadOptions, load_model
 from model_profiling.models.torch_companions import watch_imports
 from tests.conftest import ROOT, needs
+from tests.helpers.in_process import verify
 
 FOLDERS = sorted(path.parent for path in (ROOT / "model_profiling" / "models").glob("*/__init__.py"))
 
@@ -40,12 +41,12 @@ def test_every_model_has_a_card_with_source_licence_inputs_and_what_it_shows(fol
 
 
 def test_the_list_says_size_extra_and_dtypes(capsys: pytest.CaptureFixture[str]) -> None:
-    models_command.run(argparse.Namespace(json=True))
+    models_command.run(argparse.Namespace(json=True, zoo=None))
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows["mobilenet_v3_small"]["extra"] == "vision"
     for name in registered_models():
         assert rows[name]["parameters"] and set(rows[name]["dtypes"]) <= set(DTYPES), name
-    models_command.run(argparse.Namespace(json=False))
+    models_command.run(argparse.Namespace(json=False, zoo=None))
     assert "69 k parameters; fp32, fp16, int8, int8-dynamic, int4" in capsys.readouterr().out
 
 
@@ -121,7 +122,7 @@ def test_squeeze_sam_has_the_size_that_its_authors_published() -> None:
     assert inputs[0].shape == (1, 5, 512, 512) and masks.shape == (1, 3, 256, 256) and quality.shape == (1, 3)
 
 
-@pytest.mark.parametrize(("resolution", "levels"), [(16, 4), (50, 3), (94, 5), (256, 8), (700, 8)])
+@pytest.mark.parametrize(("resolution", "levels"), [(16, 4), (94, 5), (700, 8)])
 def test_squeeze_sam_takes_every_even_size_that_its_levels_can_halve(resolution: int, levels: int) -> None:
     _, (masks, _) = work(*unsettled("squeeze_sam", resolution=resolution, levels=levels))
     assert masks.shape == (1, 3, resolution // 2, resolution // 2)
@@ -149,10 +150,9 @@ def test_mobile_sam_keeps_a_sixteenth_of_the_size() -> None:
     assert encoded.shape == (1, 256, 64, 64)
 
 
-@pytest.mark.parametrize(("resolution", "levels"), [(64, 3), (64, 5)])
-def test_squeeze_sams_random_weights_answer_the_same_when_rounded_to_fp16(resolution: int, levels: int) -> None:
+def test_squeeze_sams_random_weights_answer_the_same_when_rounded_to_fp16() -> None:
     """Else no run in fp16 could show whether its kernels are right."""
-    options = LoadOptions(settings=(("resolution", resolution), ("levels", levels)))
+    options = LoadOptions(settings=(("resolution", 64), ("levels", 5)))
     loaded = load_model("squeeze_sam", options=options)
     with torch.no_grad():
         exact = loaded.module(*loaded.inputs)
@@ -169,19 +169,24 @@ def test_random_weights_answer_differently_to_different_inputs(name: str) -> Non
     assert float((first - second).abs().max()) > 1e-3
 
 
+@functools.cache
+def toy_state() -> dict[str, Any]:
+    return dict(load_model("toy_cnn").module.state_dict())
+
+
 def state() -> dict[str, Any]:
-    return {name: torch.full_like(tensor, 0.5) for name, tensor in load_model("toy_cnn").module.state_dict().items()}
+    return {name: torch.full_like(tensor, 0.5) for name, tensor in toy_state().items()}
 
 
-def with_checkpoint(path: Path) -> LoadOptions:
-    return LoadOptions(checkpoint=path)
+def with_checkpoint(path: Path) -> Any:
+    return load_model("toy_cnn", options=LoadOptions(checkpoint=path))
 
 
 def test_a_checkpoint_replaces_the_weights_however_it_is_wrapped(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     for saved in (state(), {"state_dict": state(), "epoch": 3}, {f"module.{k}": v for k, v in state().items()}):
         torch.save(saved, path)
-        loaded = load_model("toy_cnn", options=with_checkpoint(path))
+        loaded = with_checkpoint(path)
         assert bool((loaded.module.stem.weight == 0.5).all())
         assert loaded.weights.startswith("checkpoint weights.pt (sha256 ")
 
@@ -192,11 +197,11 @@ def test_a_checkpoint_in_safetensors_is_taken_and_a_broken_one_refused(tmp_path:
 
     path = tmp_path / "weights.safetensors"
     save_file(state(), str(path))
-    loaded = load_model("toy_cnn", options=with_checkpoint(path))
+    loaded = with_checkpoint(path)
     assert bool((loaded.module.stem.weight == 0.5).all()) and "weights.safetensors" in loaded.weights
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(InputError, match="cannot be loaded as plain weights"):
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None:
@@ -205,12 +210,12 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None
     wrong["strange"] = wrong.pop("stem.weight")
     torch.save(wrong, path)
     with pytest.raises(InputError, match=r"lacks 1 \(stem.weight\) and has 1 that the model does not know \(strange\)"):
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)
     torch.save({**state(), "stem.weight": torch.ones(2)}, path)
     with pytest.raises(InputError, match=r"stem.weight is \(2,\), the model's is \(32, 3, 3, 3\)"):
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)
     with pytest.raises(InputError, match="does not exist"):
-        load_model("toy_cnn", options=with_checkpoint(tmp_path / "none.pt"))
+        with_checkpoint(tmp_path / "none.pt")
 
 
 @pytest.mark.parametrize(
@@ -218,31 +223,23 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None
     [
         (lambda weight: {3: weight}, "the key 3 is not text"),
         (lambda weight: {(1, "a"): weight}, r"the key \(1, 'a'\) is not text"),
-        (lambda weight: {"stem.weight": weight.to_sparse()}, "stem.weight is a tensor that is sparse_coo"),
-        (lambda weight: {"stem.weight": torch.eye(9).to_sparse_csr()}, "stem.weight is a tensor that is sparse_csr"),
-        (
-            lambda weight: {"stem.weight": torch.nested.nested_tensor([weight])},
-            "stem.weight is a tensor that is nested",
-        ),
-        (
-            lambda weight: {"stem.weight": torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8)},
-            "stem.weight is a tensor that is quantized",
-        ),
-        (
-            lambda weight: {"stem.weight": weight.expand(9, *weight.shape)},
-            r"stem.weight is \(9, 32, 3, 3, 3\), the mod",
-        ),
+        (lambda weight: weight.to_sparse(), "a tensor that is sparse_coo"),
+        (lambda weight: torch.eye(9).to_sparse_csr(), "a tensor that is sparse_csr"),
+        (lambda weight: torch.nested.nested_tensor([weight]), "a tensor that is nested"),
+        (lambda weight: torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8), "a tensor that is quantized"),
+        (lambda weight: weight.expand(9, *weight.shape), r"\(9, 32, 3, 3, 3\), the mod"),
         (lambda weight: {"state_dict": 3}, "contains no state dict"),
     ],
     ids=["number", "tuple", "sparse", "CSR", "nested", "quantized", "expanded", "wrapped"],
 )
 def test_a_checkpoint_of_other_keys_or_tensors_is_refused_by_its_name(
-    change: Callable[[Any], dict[Any, Any]], why: str, tmp_path: Path
+    change: Callable[[Any], Any], why: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "weights.pt"
-    torch.save({**state(), **change(state()["stem.weight"])}, path)
+    path, changed = tmp_path / "weights.pt", change(state()["stem.weight"])
+    entries, why = (changed, why) if isinstance(changed, dict) else ({"stem.weight": changed}, f"stem.weight is {why}")
+    torch.save({**state(), **entries}, path)
     with pytest.raises(InputError, match=rf"checkpoint {re.escape(str(path))}.*{why}"):
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)
 
 
 def test_a_checkpoint_that_would_fill_memory_is_refused_by_its_directory(
@@ -254,15 +251,15 @@ def test_a_checkpoint_that_would_fill_memory_is_refused_by_its_directory(
             archive.writestr(f"weights/data/{number}", b"\0" * (16 << 20))
     monkeypatch.setattr(torch, "load", lambda *_, **__: pytest.fail("it is unpacked"))
     with pytest.raises(InputError, match=r"weights.pt cannot be .*it would unpack to 134217728 bytes"):
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)
 
 
 def test_a_checkpoint_that_must_run_code_or_is_garbage_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "weights.pt"
     torch.save(load_model("toy_cnn").module, path)
     with pytest.raises(InputError, match="cannot be loaded as plain weights") as caught:
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)
     assert "state_dict" in caught.value.hint
     path.write_bytes(b"not a checkpoint")
     with pytest.raises(InputError, match="cannot be loaded as plain weights"):
-        load_model("toy_cnn", options=with_checkpoint(path))
+        with_checkpoint(path)

@@ -1,6 +1,7 @@
 """What runs leave for the history: labels, the commit, the device, and the program that was measured."""
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.trends import ProgramComparison, Series
 from model_profiling.pipeline.config import parse_config
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.report.content import method
 from model_profiling.store.artifacts import ExportMeta, ExportPaths
 from model_profiling.store.kept_programs import find_program, home_of, keep_program
@@ -42,6 +43,7 @@ from tests.helpers.fuzz_readers import SEEDS
 from tests.helpers.history_forge import Forge
 from tests.helpers.run_forge import forge_run
 
+RUN_NET = ["run", "net.pte", "--output-root", "run", "--quiet", "--no-html", "--startup-launches", "0"]
 CI = (
     *("GITHUB_SHA", "GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_SHA", "CI_COMMIT_REF_NAME", "BUILDKITE_COMMIT"),
     *("GIT_COMMIT", "GIT_BRANCH", "BUILDKITE_BRANCH", "CIRCLE_SHA1", "CIRCLE_BRANCH", "BUILD_SOURCEVERSION"),
@@ -80,19 +82,7 @@ def measured(toy: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactor
         for label, program in (("fast", toy("fp16")), ("slow", _slower(home))):
             shutil.copy(program, home / "net.pte")
             shutil.copy(ExportPaths(program).etrecord, ExportPaths(home / "net.pte").etrecord)
-            words = [
-                "run",
-                "net.pte",
-                "--output-root",
-                "run",
-                "--quiet",
-                "--no-html",
-                "--label",
-                label,
-                "--label",
-                "team=vision",
-            ]
-            assert main([*words, "--startup-launches", "0"]) == 0
+            assert main([*RUN_NET, "--label", label, "--label", "team=vision"]) == 0
     return home
 
 
@@ -139,19 +129,7 @@ def test_the_same_run_with_other_labels_is_not_measured_again(
     monkeypatch.setenv("SME2_KIT_CACHE", str(measured / "cache"))
     before = manifest(measured / "run")
     monkeypatch.setenv("GITHUB_SHA", "e" * 40)
-    words = [
-        "run",
-        "net.pte",
-        "--output-root",
-        "run",
-        "--quiet",
-        "--no-html",
-        "--startup-launches",
-        "0",
-        "--label",
-        "more=1",
-    ]
-    assert main(words) == 0
+    assert main([*RUN_NET, "--label", "more=1"]) == 0
     assert "reused existing results" in capsys.readouterr().err
     after = manifest(measured / "run")
     assert after["labels"] == {"team": "vision", "more": "1"}
@@ -199,6 +177,31 @@ def test_changed_files_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert revision({}).dirty is True and revision({}).branch == "trunk"
 
 
+@pytest.mark.parametrize("where", [".git", "."])
+def test_no_program_that_a_repository_names_is_started(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder may come from anywhere, with a .git in it, or as a part of a clone that looks like one."""
+    home = tmp_path / "cloned"
+    home.mkdir()
+    _repository(home)
+    (home / "net.py").write_text("x = 1\n")
+    (home / ".gitattributes").write_text("* filter=theirs\n")
+    git = ["git", "-C", str(home), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["add", "net.py"], ["commit", "-q", "-m", "second"]):
+        subprocess.run([*git, *words], check=True)
+    theirs = {"filter.theirs.clean": f"touch '{tmp_path}/started'; cat", "core.worktree": str(home)}
+    for key, value in theirs.items():
+        subprocess.run([*git, "config", key, value], check=True)
+    if where == ".":
+        for path in (home / ".git").iterdir():
+            path.rename(home / path.name)
+        (home / ".git").rmdir()
+    os.utime(home / "net.py", (0, 0))
+    monkeypatch.chdir(home)
+    assert revision({}).dirty is None and not (tmp_path / "started").exists()
+
+
 def test_the_model_has_a_commit_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, here, plain = (tmp_path / name for name in ("code", "here", "plain"))
     for home in (code, here, plain):
@@ -226,23 +229,19 @@ def test_the_model_has_a_commit_of_its_own(tmp_path: Path, monkeypatch: pytest.M
     )
 
 
-@pytest.mark.parametrize("same", [True, False])
-def test_a_report_names_each_commit_as_what_it_is(same: bool, tmp_path: Path) -> None:
-    here, model = Revision("a" * 40, "work", True), Revision("a" * 40 if same else "b" * 40, "model")
+def test_a_report_names_each_commit_as_what_it_is(tmp_path: Path) -> None:
+    one, other = "a" * 40, "b" * 40
+    mine = f"{one} on work, with changed files"
+    for commit, said in (
+        (one, {"commit": mine}),
+        (other, {"commit, working directory": mine, "commit, model": f"{other} on model"}),
+    ):
 
-    def change(found: Manifest) -> None:
-        found.revision, found.model_revision = here, model
+        def change(found: Manifest, commit: str = commit) -> None:
+            found.revision, found.model_revision = Revision(one, "work", True), Revision(commit, "model")
 
-    run = Run.open(forge_run(KNOWN_GOOD, tmp_path / "run", change=change))
-    rows = [f"{name}: {value}" for name, value in method._known_by(run)]
-    assert rows == (
-        [f"commit: {here.commit} on work, with changed files"]
-        if same
-        else [
-            f"commit, working directory: {here.commit} on work, with changed files",
-            f"commit, model: {model.commit} on model",
-        ]
-    )
+        run = Run.open(forge_run(KNOWN_GOOD, tmp_path / commit, change=change))
+        assert {str(name): str(value) for name, value in method._known_by(run)} == said
 
 
 # Programs
@@ -271,17 +270,7 @@ def test_an_export_of_the_kit_is_kept_with_its_inputs_and_takes_no_space(
 ) -> None:
     shutil.copytree(toy("fp16").parent, tmp_path / "artifacts")
     pte = tmp_path / "artifacts" / toy("fp16").name
-    words = [
-        "run",
-        str(pte),
-        "--output-root",
-        str(tmp_path / "run"),
-        "--quiet",
-        "--runs",
-        "4",
-        "--startup-launches",
-        "0",
-    ]
+    words = f"run {pte} --output-root {tmp_path / 'run'} --quiet --runs 4 --startup-launches 0".split()
     assert main([*words, "--no-history"]) == 0
     assert not (tmp_path / "run" / "programs").exists()
     assert main(words) == 0
@@ -308,16 +297,16 @@ def compared(percent: dict[str, float]) -> Callable[[Series, str, str], ProgramC
     return answer
 
 
-@pytest.mark.parametrize("slow_from", [1, 2, 5, 15])
-def test_bisecting_takes_few_comparisons_and_names_the_program(slow_from: int, tmp_path: Path) -> None:
+def test_bisecting_takes_few_comparisons_and_names_the_program(tmp_path: Path) -> None:
     names = [f"{number:064x}" for number in range(16)]
     forge = Forge(Path(__file__).parents[1] / "data" / "known_good_run")
     forge.series(tmp_path / "out", [1.0] * 16, names)
     series = RunHistory([tmp_path]).series()[0]
-    times = {name: 1.05 if number >= slow_from else 1.0 for number, name in enumerate(names)}
-    found = bisection.bisect(series, range(16), compared(times))
-    assert (found.before_sha256, found.after_sha256) == (names[slow_from - 1], names[slow_from])
-    assert len(found.comparisons) <= 6 and "+5.0 %" in found.sentence
+    for slow_from in (1, 2, 5, 15):
+        times = {name: 1.05 if number >= slow_from else 1.0 for number, name in enumerate(names)}
+        found = bisection.bisect(series, range(16), compared(times))
+        assert (found.before_sha256, found.after_sha256) == (names[slow_from - 1], names[slow_from])
+        assert len(found.comparisons) <= 6 and "+5.0 %" in found.sentence
     even = bisection.bisect(series, range(16), compared(dict.fromkeys(names, 1.0)))
     assert even.after_sha256 == "" and "not slower" in even.sentence and len(even.comparisons) == 1
     with pytest.raises(InputError, match="nothing to compare"):

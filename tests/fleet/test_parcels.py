@@ -1,15 +1,16 @@
-"""What a machine of a cluster sends is read or refused, whatever it is; nothing of it runs or lands elsewhere."""
+"""What a machine of a cluster sends is read or refused, whatever it is; nothing of it lands elsewhere."""
 
 import functools
 import io
+import os
 import pickle
 import shutil
-import tarfile
 import tempfile
-import zlib
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,33 +20,29 @@ from hypothesis import strategies as st
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
-from model_profiling.fleet.sweep import ray_connection, ray_objects
-from model_profiling.fleet.sweep.fetched_results import adopt_export, adopt_run
+from model_profiling.fleet.sweep import ray_executor
 from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
-from model_profiling.fleet.sweep.parcels import pack, unpack
-from model_profiling.fleet.sweep.ray_auth_check import REFUSED
+from model_profiling.fleet.sweep.ray_executor import REFUSED, LostError
+from model_profiling.fleet.sweep.sweep import adopt_export, adopt_run
 from model_profiling.fleet.sweep.sweep_file import cells, parse
-from model_profiling.fleet.sweep.task import Task, TaskResult, perform, read_result
+from model_profiling.fleet.sweep.task import Task, TaskResult, pack, perform, read_result, unpack
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.filterwarnings("ignore:Duplicate name")
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 SEEDS = ROOT / "tests" / "data" / "fuzz_seeds"
 
 
-class Bomb:
-    """An object that leaves a file where it is unpickled."""
-
-    def __init__(self, marker: Path) -> None:
-        self._marker = marker
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self._marker,)
-
-
-def file(name: str, content: bytes = b"evil", **other: Any) -> dict[str, Any]:
-    """A file as a hostile machine writes it."""
-    return {"name": name, "size": len(content), "data": zlib.compress(content)} | other
+def zipped(*members: tuple[str, bytes], size: int | None = None) -> bytes:
+    """A zip as a hostile machine writes it, whose directory says that each file has another size."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as whole:
+        for name, content in members:
+            info = zipfile.ZipInfo(name)
+            whole.writestr(info, content, zipfile.ZIP_DEFLATED)
+            info.file_size = info.file_size if size is None else size
+    return buffer.getvalue()
 
 
 def written(home: Path) -> set[str]:
@@ -59,19 +56,6 @@ def place() -> Iterator[Path]:
         yield Path(home)
 
 
-def unpacks_or_refuses(data: bytes) -> None:
-    with place() as home:
-        try:
-            unpack(data, home / "in" / "it")
-        except RunError as error:
-            assert error.message and error.hint and len(error.message) < 500
-            assert not (home / "in" / "it").exists()
-        assert all(name.startswith("in/it/") for name in written(home))
-        assert not any(path.is_symlink() for path in home.rglob("*"))
-
-
-# Parcels
-
 NAMES = st.text("aA0.-_~ :*é漢😀", min_size=1, max_size=50).filter(lambda name: name not in (".", ".."))
 
 
@@ -82,94 +66,57 @@ def test_what_is_packed_is_unpacked(contents: dict[str, bytes], deep: bool) -> N
         (source / "of" / "it").mkdir(parents=True)
         for name, content in contents.items():
             (source / ("of/it" if deep else ".") / name).write_bytes(content)
+            os.utime(source / ("of/it" if deep else ".") / name, (0, 0))
         unpack(pack(source), home / "there")
         assert written(source) == written(home / "there")
         assert all((home / "there" / name).read_bytes() == (source / name).read_bytes() for name in written(source))
 
 
-@given(st.binary(max_size=400))
-def test_random_bytes_are_no_parcel(data: bytes) -> None:
-    unpacks_or_refuses(data)
-
-
-ANYTHING = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=3),
-    max_leaves=8,
-)
+REAL = pack(SEEDS, ["export_meta.json", "output.npy"])
 PARTS = st.sampled_from(["", ".", "..", "a", "b", "/", "\\", "~", "\0", "\n", "x" * 300, "CON", "\u202e", "é"])
+HOSTILE = st.lists(st.tuples(st.lists(PARTS, max_size=20).map("/".join), st.binary(max_size=20)), max_size=4)
 
 
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "name": ANYTHING | st.lists(PARTS, max_size=20).map("/".join),
-                "size": ANYTHING | st.integers(-1, 20) | st.sampled_from([2**33, 2**40, 2**63]),
-                "data": ANYTHING | st.binary(max_size=20).map(zlib.compress),
-            },
-            optional={"link": st.just("/etc/passwd"), "mode": st.just(0o4777)},
-        ),
-        max_size=4,
-    )
-)
-def test_files_of_any_name_size_and_content_are_unpacked_where_they_belong_or_refused(files_: list[Any]) -> None:
-    unpacks_or_refuses(msgspec.msgpack.encode(files_))
+@st.composite
+def damaged(draw: st.DrawFn, real: bytes) -> bytes:
+    """Bytes that are torn or changed in some places."""
+    data = bytearray(real[: draw(st.integers(0, len(real)))] if draw(st.booleans()) else real)
+    for _ in range(draw(st.integers(1, 4))):
+        at = draw(st.integers(0, len(data)))
+        data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=3))
+    return bytes(data)
 
 
-@pytest.fixture(scope="module")
-def real() -> bytes:
-    return pack(KNOWN_GOOD)
+@given(st.binary(max_size=400) | HOSTILE.map(lambda members: zipped(*members)) | damaged(REAL))
+def test_whatever_was_sent_is_unpacked_where_it_belongs_or_refused(data: bytes) -> None:
+    with place() as home:
+        try:
+            unpack(data, home / "in" / "it")
+        except RunError as error:
+            assert error.message and error.hint and len(error.message) < 500
+            assert not (home / "in" / "it").exists()
+        assert all(name.startswith("in/it/") for name in written(home))
+        assert not any(path.is_symlink() for path in home.rglob("*"))
 
 
-@given(data=st.data())
-def test_a_parcel_that_is_torn_or_damaged_is_refused_or_stays_inside(real: bytes, data: st.DataObject) -> None:
-    damaged = bytearray(real[: data.draw(st.integers(0, len(real)))] if data.draw(st.booleans()) else real)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(damaged)))
-        damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    unpacks_or_refuses(bytes(damaged))
-
-
-def test_what_reaches_outside_is_too_large_or_is_no_plain_file_is_refused_before_anything_is_written(
-    tmp_path: Path,
+def test_what_reaches_outside_or_is_too_large_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("model_profiling.fleet.sweep.task._MOST_FILES", 5)
     victim = str(tmp_path / "victim")
-    hostile: dict[str, Any] = {
-        "absolute": [file(victim)],
-        "above": [file("a/../../victim")],
-        "above at the end": [file("a/..")],
-        "itself": [file(".")],
-        "nameless": [file("")],
-        "two slashes": [file("a//b")],
-        "another system's": [file("a\\..\\..\\victim")],
-        "no text": [file("a\0b")],
-        "control": [file("a\x1b[2Jb")],
-        "deep": [file("/".join("a" * 17))],
-        "long": [file("a" * 1001)],
-        "longer than a file system has": [file("a" * 300)],
-        "twice": [file("a"), file("a")],
-        "file and folder": [file("a"), file("a/b")],
-        "folder and file": [file("a/b"), file("a")],
-        "link": [file("a", link="/etc/passwd")],
-        "mode": [file("a", mode=0o4755)],
-        "says too little": [file("a", b"x" * 100_000, size=10)],
-        "says too much": [file("a", b"x" * 10, size=100)],
-        "bomb": [file("a", b"\0" * (64 << 20), size=1)],
-        "negative": [file("a", size=-1)],
-        "one too large": [file("a", size=(8 << 30) + 1)],
-        "together too large": [file(str(n), size=8 << 30) for n in range(3)],
-        "too many": [file(str(n), b"") for n in range(20_001)],
-        "torn content": [file("a", data=zlib.compress(b"evil")[:-3])],
-        "more behind it": [file("a", data=zlib.compress(b"evil") + b"more")],
-        "no content": [{"name": "a", "size": 4}],
-        "no list": {"name": "a"},
+    names = [victim, "a/../../victim", "a/..", ".", "", "a//b", "a\\..\\victim", "a\x1b[2Jb", "/".join("a" * 17)]
+    wrong = {name: zipped((name, b"evil")) for name in (*names, "a" * 300, "a" * 1001)} | {
+        "twice": zipped(("a", b"1"), ("a", b"2")),
+        "file and folder": zipped(("a", b"1"), ("a/b", b"2")),
+        "folder and file": zipped(("a/b", b"1"), ("a", b"2")),
+        "says too little": zipped(("a", b"x" * 100_000), size=10),
+        "a bomb": zipped(("a", b"\0" * (64 << 20)), size=1),
+        "together too large": zipped(*((str(n), b"") for n in range(3)), size=8 << 30),
+        "too many": zipped(*((str(n), b"") for n in range(6))),
+        "torn": zipped(("a", b"evil"))[:-3],
+        "nothing": b"",
+        "a pickle": pickle.dumps(Path(victim)),
     }
-    wrong = {name: msgspec.msgpack.encode(value) for name, value in hostile.items()}
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
-        archive.addfile(tarfile.TarInfo("a"))
-    wrong |= {"an archive": buffer.getvalue(), "nothing": b"", "a pickle": pickle.dumps(Bomb(tmp_path / "victim"))}
     for name, data in wrong.items():
         with pytest.raises(RunError) as caught:
             unpack(data, tmp_path / "home")
@@ -184,7 +131,7 @@ def test_what_cannot_be_sent_is_said_where_it_is_packed(tmp_path: Path, monkeypa
     (tmp_path / "home" / "link").symlink_to("/etc/passwd")
     unpack(pack(tmp_path / "home"), tmp_path / "there")
     assert written(tmp_path / "there") == {"a", ".stamp"}
-    monkeypatch.setattr("model_profiling.fleet.sweep.parcels.LARGEST", 200)
+    monkeypatch.setattr("model_profiling.fleet.sweep.task.LARGEST", 200)
     with pytest.raises(RunError, match="which a cluster does not carry"):
         pack(tmp_path / "home")
     (tmp_path / "home" / "a\nb").touch()
@@ -194,8 +141,20 @@ def test_what_cannot_be_sent_is_said_where_it_is_packed(tmp_path: Path, monkeypa
 
 # What a node answers
 
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text() | st.integers(0, 9), inner, max_size=3),
+    max_leaves=8,
+)
+ANSWERS = ANYTHING | st.fixed_dictionaries(
+    {"node": ANYTHING | st.text()},
+    optional={name: ANYTHING | st.text() | st.floats() for name in (*TaskResult.__struct_fields__[1:], "more")},
+)
+ANSWER = msgspec.msgpack.encode(TaskResult("node", 1.5, "no", "do", memoryview(b"parcel"), "a log\n" * 9, 1.0, 2.0))
 
-def reads_or_refuses(data: bytes) -> None:
+
+@given(st.binary(max_size=300) | ANSWERS.map(msgspec.msgpack.encode) | damaged(ANSWER))
+def test_whatever_a_node_answers_is_a_result_or_refused(data: bytes) -> None:
     try:
         result = read_result(data)
     except RunError as error:
@@ -206,53 +165,20 @@ def reads_or_refuses(data: bytes) -> None:
         assert 0 <= result.seconds <= 1e11 and 0 <= result.began <= 1e11 and 0 <= result.ended <= 1e11
 
 
-@given(st.binary(max_size=300))
-def test_random_bytes_are_no_result(data: bytes) -> None:
-    reads_or_refuses(data)
-
-
-@given(
-    ANYTHING
-    | st.fixed_dictionaries(
-        {"node": ANYTHING | st.text()},
-        optional={name: ANYTHING | st.text() | st.floats() for name in (*TaskResult.__struct_fields__[1:], "more")},
-    )
-)
-def test_an_answer_of_any_shape_is_a_result_or_refused(answer: Any) -> None:
-    reads_or_refuses(msgspec.msgpack.encode(answer))
-
-
-@given(data=st.data())
-def test_a_damaged_answer_is_a_result_or_refused(data: st.DataObject) -> None:
-    real = msgspec.msgpack.encode(TaskResult("node", 1.5, "no", "do", memoryview(b"parcel"), "a log\n" * 9, 1.0, 2.0))
-    damaged = bytearray(real)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(damaged)))
-        damaged[at : at + data.draw(st.integers(0, 3))] = data.draw(st.binary(max_size=3))
-    reads_or_refuses(bytes(damaged))
-
-
-def test_a_task_never_raises() -> None:
-    """Ray would send an exception as a pickle."""
+def test_whatever_goes_wrong_in_a_task_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     task = Task("run a", ["run"], "run", None)
-    for wrong in (
-        b"",
-        b"\xff",
-        pickle.dumps(task),
-        msgspec.msgpack.encode(msgspec.structs.replace(task, kit_version="")),
-    ):
+    other = msgspec.msgpack.encode(msgspec.structs.replace(task, kit_version=""))
+    for wrong in (b"", b"\xff", pickle.dumps(task), other):
         assert read_result(perform(wrong, b"")).failure
     assert "refused" in read_result(perform(msgspec.msgpack.encode(task), b"no parcel")).failure
+    for error in (OSError("\ud800 lone"), KeyError("x"), RecursionError(), RunError("\ud800", "\x1b")):
 
+        def fail(*_: Any, error: Exception = error) -> None:
+            raise error
 
-@pytest.mark.parametrize("error", [OSError("\ud800 lone"), KeyError("x"), RecursionError(), RunError("\ud800", "\x1b")])
-def test_whatever_goes_wrong_in_a_task_is_an_answer(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: Any) -> None:
-        raise error
-
-    monkeypatch.setattr("model_profiling.fleet.sweep.task._performed", fail)
-    answer = read_result(perform(msgspec.msgpack.encode(Task("run a", ["run"], "run", None)), b""))
-    assert answer.failure and not bytes(answer.parcel)
+        monkeypatch.setattr("model_profiling.fleet.sweep.task._performed", fail)
+        answer = read_result(perform(msgspec.msgpack.encode(task), b""))
+        assert answer.failure and not bytes(answer.parcel)
 
 
 def test_text_of_a_node_is_bounded_and_controls_no_terminal() -> None:
@@ -264,27 +190,40 @@ def test_text_of_a_node_is_bounded_and_controls_no_terminal() -> None:
     assert "bad\n" in result.log
 
 
+class RayError(Exception):
+    pass
+
+
+class RayTaskError(RayError):
+    pass
+
+
 @pytest.mark.parametrize(
-    "kind", [b"PYTHON", b"XLANG", b"ACTOR_HANDLE", b"RAW,DEBUG:1", b"", b"\xff", b"-3", b"RAWX", b"9" * 5000]
+    ("answer", "said"),
+    [
+        (b"1234", "1234"),
+        (b"12345", "more than any result has"),
+        ({"node": "x"}, "no result of the kit"),
+        (RayTaskError("Traceback\nModuleNotFoundError: \x1b[2J no kit"), "could not begin: ModuleNotFoundError"),
+        (RayError("gone"), "RayError"),
+    ],
 )
-def test_an_object_that_is_not_plain_bytes_is_not_opened(
-    kind: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_ray_has_of_a_task_is_its_bytes_or_an_error(
+    answer: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stored = pickle.dumps(Bomb(tmp_path / "marker"))
-    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (stored, kind))
-    with pytest.raises(RunError, match="it was not opened"):
-        ray_objects.fetch(None, 1.0)
-    assert not list(tmp_path.iterdir())
+    def get(ref: None, timeout: float) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
-
-def test_plain_bytes_are_taken_up_to_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (b"12345", b"RAW"))
-    assert bytes(ray_objects.fetch(None, 1.0)) == b"12345"
-    monkeypatch.setattr(ray_objects, "_MOST_BYTES", 4)
-    with pytest.raises(RunError, match="more than any result has"):
-        ray_objects.fetch(None, 1.0)
-    monkeypatch.setattr(ray_objects, "_stored", lambda *_: (None, b"RAW"))
-    assert bytes(ray_objects.fetch(None, 1.0)) == b""
+    ray = SimpleNamespace(get=get, exceptions=SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError))
+    monkeypatch.setattr(ray_executor, "_MOST_BYTES", 4)
+    try:
+        found = ray_executor.fetch(ray, None, 1.0).decode()
+    except (RunError, LostError) as error:
+        assert isinstance(error, LostError) == (said == "RayError")
+        found = str(error)
+    assert said in found and found.isprintable()
 
 
 # Before it is kept
@@ -415,17 +354,17 @@ def test_a_token_that_others_can_read_is_said(
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-    monkeypatch.setattr(ray_connection, "_as_stranger", lambda _: REFUSED)
-    notes = ray_connection.token_notes(Ray)
+    monkeypatch.setattr(ray_executor, "_as_stranger", lambda _: REFUSED)
+    notes = ray_executor.token_notes(Ray)
     assert len(notes) == said and all(f"chmod 600 {token}" in note and "secret" not in note for note in notes)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "other"))
-    assert not ray_connection.token_notes(Ray)
+    assert not ray_executor.token_notes(Ray)
     (tmp_path / "other").write_text("secret")
     (tmp_path / "other").chmod(mode)
-    assert len(ray_connection.token_notes(Ray)) == said
+    assert len(ray_executor.token_notes(Ray)) == said
     monkeypatch.setenv("RAY_AUTH_TOKEN", "secret")
-    assert not ray_connection.token_notes(Ray)
+    assert not ray_executor.token_notes(Ray)
     for code, words in ((0, "accepts connections without a token"), (1, "is not known"), (-9, "is not known")):
-        monkeypatch.setattr(ray_connection, "_as_stranger", lambda _, code=code: code)
-        (note,) = ray_connection.token_notes(Ray)
+        monkeypatch.setattr(ray_executor, "_as_stranger", lambda _, code=code: code)
+        (note,) = ray_executor.token_notes(Ray)
         assert words in note and "RAY_AUTH_MODE=token" in note

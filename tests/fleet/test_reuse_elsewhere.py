@@ -24,11 +24,10 @@ from model_profiling.fleet.sweep.sweep_file import cells, parse
 from model_profiling.pipeline.group_state import MeasuredProgram
 from model_profiling.pipeline.schedule import CHOSEN
 from model_profiling.pipeline.side_by_side import maker_of
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.runner import sdk as sdks
 from model_profiling.store.run_directory import RunDirectory, Turn
-from model_profiling.tune.formats import RoundTurns, earlier
-from model_profiling.tune.tuning import round_key
+from model_profiling.tune.bench import RoundTurns, earlier, round_key
 from tests.conftest import ROOT, kit
 from tests.helpers.history_forge import Forge
 from tests.helpers.roof_forge import forged_roofs
@@ -45,8 +44,9 @@ def tiny(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def notes() -> Any:
+    """What is said of reuse: on a busy machine it is said, too, for what one waits."""
     said: list[str] = []
-    listen_to_notes(said.append)
+    listen_to_notes(lambda note: said.append(note) if "reused" in note else None)
     yield said
     listen_to_notes()
 
@@ -79,9 +79,9 @@ def test_a_round_of_tune_is_measured_again_by_other_libraries(
     key, maker = now()
     path = tmp_path / "round-1.json"
     files.write_json(path, RoundTurns(key, {"fp32": [Turn(0, 0.0, [1])]}, maker))
-    assert earlier(path, RoundTurns, *now()) is not None and notes == []
+    assert earlier(path, *now()) is not None and notes == []
     replace_backend(libraries)
-    assert earlier(path, RoundTurns, *now()) is None
+    assert earlier(path, *now()) is None
     assert notes == [f"existing results are not reused: the runner's libraries changed ({BACKEND})"]
     # Inputs decide as well.
     given = tmp_path / "input.npy"

@@ -3,8 +3,6 @@
 import json
 import re
 import shutil
-import statistics
-import subprocess
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from pathlib import Path
@@ -12,28 +10,31 @@ from typing import Any
 
 import pytest
 
-from model_profiling.base.files import sha256
-from model_profiling.store.run_directory import RunDirectory
-from tests.conftest import ROOT, kit
+from tests.conftest import ROOT
+from tests.helpers.kit_here import kit_here as kit
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Change = Callable[[dict[str, Any]], None]
 Toy = Callable[[str], Path]
 
 
-def _copy(home: Path, slower: float = 1.0, change: Change | None = None) -> Path:
+def _copy(home: Path, slower: float = 1.0, change: Change = lambda _: None) -> Path:
     """A run like the known-good one, its executions so many times slower, its manifest changed."""
     shutil.copytree(KNOWN_GOOD, home)
     for path in home.glob("*/*_samples.json"):
-        samples = json.loads(path.read_text())
-        for turn in samples["timed"]:
-            turn["ns"] = [int(ns * slower) for ns in turn["ns"]]
-        path.write_text(json.dumps(samples))
-    if change is not None:
-        manifest = json.loads((home / "manifest.json").read_text())
-        change(manifest)
-        (home / "manifest.json").write_text(json.dumps(manifest))
+        _changed(path, lambda turn: turn.update(ns=[int(ns * slower) for ns in turn["ns"]]))
+    manifest = json.loads((home / "manifest.json").read_text())
+    change(manifest)
+    (home / "manifest.json").write_text(json.dumps(manifest))
     return home
+
+
+def _changed(path: Path, change: Change) -> None:
+    """Change every turn of an experiment."""
+    samples = json.loads(path.read_text())
+    for turn in samples["timed"]:
+        change(turn)
+    path.write_text(json.dumps(samples))
 
 
 def test_the_known_good_run_is_whole_small_and_names_no_folder_of_a_machine() -> None:
@@ -64,50 +65,42 @@ def test_a_slower_run_fails_and_every_output_says_so(tmp_path: Path) -> None:
     text = summary.read_text()
     assert text.startswith("# of another step\n## Performance gate: failed\n")
     assert text.count("| FAIL |") == 2 and "| CONV |" in text
-
-
-def test_without_a_limit_the_outputs_report_and_nothing_fails(tmp_path: Path) -> None:
-    slow = _copy(tmp_path / "slow", slower=1.5)
+    # Without a limit, the same outputs report and nothing fails.
     done = kit("compare", KNOWN_GOOD, slow, "--junit", tmp_path / "j.xml", "--summary", tmp_path / "s.md")
     assert done.returncode == 0, done.stderr
     assert ET.parse(tmp_path / "j.xml").getroot().get("failures") == "0"
     assert (tmp_path / "s.md").read_text().startswith("## Performance\n")
 
 
-def _other_model(manifest: dict[str, Any]) -> None:
-    manifest["model"]["stem"] = "another_xnnpack_fp16"
+def _at(*place: str, value: object) -> Change:
+    """What puts another value at a place of a manifest; '' is the first experiment."""
+
+    def change(manifest: dict[str, Any]) -> None:
+        for key in place[:-1]:
+            manifest = manifest[key] if key else next(iter(manifest.values()))
+        manifest[place[-1]] = value
+
+    return change
 
 
-def _other_cpu(manifest: dict[str, Any]) -> None:
-    manifest["environment"]["cpu"] = "another CPU"
-
-
-def _other_threads(manifest: dict[str, Any]) -> None:
-    next(iter(manifest["experiments"].values()))["threads"] = 2
-
-
-def _one_missing(manifest: dict[str, Any]) -> None:
-    manifest["experiments"].popitem()
+_other_cpu = _at("environment", "cpu", value="another CPU")
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
         (_other_cpu, "of another CPU"),
-        (_other_model, "of another model"),
-        (_other_threads, "other threads or features"),
-        (_one_missing, "no finished experiment"),
+        (_at("model", "stem", value="another_xnnpack_fp16"), "of another model"),
+        (_at("experiments", "", "threads", value=2), "other threads or features"),
+        (lambda manifest: manifest["experiments"].popitem(), "no finished experiment"),
     ],
 )
 def test_a_wrong_baseline_is_an_error_and_not_a_pass(change: Change, words: str, tmp_path: Path) -> None:
     new = _copy(tmp_path / "new", change=change)
     done = kit("compare", KNOWN_GOOD, new, "--fail-if-slower", 10)
     assert (done.returncode, words in done.stderr) == (2, True), done.stderr
-
-
-def test_a_baseline_of_another_machine_passes_only_when_asked_for(tmp_path: Path) -> None:
-    new = _copy(tmp_path / "new", change=_other_cpu)
-    assert kit("compare", KNOWN_GOOD, new, "--fail-if-slower", 10, "--any-baseline").returncode == 0
+    if change is _other_cpu:
+        assert kit("compare", KNOWN_GOOD, new, "--fail-if-slower", 10, "--any-baseline").returncode == 0
 
 
 def test_a_missing_damaged_or_meaningless_baseline_is_an_error(tmp_path: Path) -> None:
@@ -130,45 +123,20 @@ def test_a_missing_damaged_or_meaningless_baseline_is_an_error(tmp_path: Path) -
         assert kit("compare", KNOWN_GOOD, new, f"--fail-if-slower={limit}").returncode == 2
 
 
-@pytest.fixture(scope="module")
-def quiet_run(measured_run: Path, tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
-    """A real run with times as a quiet machine has them: gates do not judge what a busy one measured."""
-    copy = tmp_path_factory.mktemp("quiet") / "out"
-    subprocess.run(["cp", "-r", str(measured_run), str(copy)], check=True)
-    manifest = json.loads((copy / "manifest.json").read_text())
-    for path in copy.glob("*/*_samples.json"):
-        samples: dict[str, Any] = json.loads(path.read_text())
-        typical = statistics.median(ns for turn in samples["timed"] for ns in turn["ns"])
-        for number, turn in enumerate(samples["timed"]):
-            turn["preempted"] = 0
-            turn["ns"] = [int(typical * (1 + ((7 * number + at) % 5 - 2) / 1000)) for at in range(len(turn["ns"]))]
-        path.write_text(json.dumps(samples))
-        # A baseline that was changed is refused, so the manifest must know of it.
-        manifest["experiments"][path.parent.name]["files"][path.name] = sha256(path)
-    (copy / "manifest.json").write_text(json.dumps(manifest))
-    return RunDirectory(copy)
+def test_a_noisy_dont_know_fails_only_when_strict(tmp_path: Path) -> None:
+    def spread(turn: dict[str, Any]) -> None:
+        """As many turns faster as slower: the median stays, the interval is wide."""
+        turn["ns"] = [int(ns * (0.6, 1.0, 1.6)[turn["turn"] % 3]) for ns in turn["ns"]]
+
+    noisy = _copy(tmp_path / "noisy")
+    for path in noisy.glob("*/*_samples.json"):
+        _changed(path, spread)
+    loose = kit("compare", KNOWN_GOOD, noisy, "--fail-if-slower", 1)
+    assert loose.returncode == 0 and "cannot be ruled out" in loose.stderr
+    assert kit("compare", KNOWN_GOOD, noisy, "--fail-if-slower", 1, "--strict").returncode == 1
 
 
-def test_a_noisy_dont_know_fails_only_when_strict(quiet_run: RunDirectory, tmp_path: Path) -> None:
-    run = quiet_run
-    copy = tmp_path / "noisy"
-    subprocess.run(["cp", "-r", str(run.path), str(copy)], check=True)
-    for path in copy.glob("*/*_samples.json"):
-        samples: dict[str, Any] = json.loads(path.read_text())
-        # Some numbers may be of launches that only started.
-        launches = sorted({turn.get("launch", 0) for turn in samples["timed"]})
-        for turn in samples["timed"]:
-            # As many launches faster as slower: the median stays, the interval is wide.
-            factor = (0.6, 1.0, 1.6)[launches.index(turn.get("launch", 0)) % 3]
-            turn["ns"] = [int(ns * factor) for ns in turn["ns"]]
-        path.write_text(json.dumps(samples))
-    loose = kit("compare", run.path, copy, "--fail-if-slower", 1)
-    assert loose.returncode == 0
-    assert "cannot be ruled out" in loose.stderr
-    assert kit("compare", run.path, copy, "--fail-if-slower", 1, "--strict").returncode == 1
-
-
-def test_what_cannot_be_measured_in_turns_is_refused(toy: Toy, measured_run: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_measured_in_turns_is_refused(toy: Toy, tmp_path: Path) -> None:
     def refused(*arguments: object) -> str:
         done = kit("compare", *arguments)
         assert (done.returncode, done.stdout) == (2, "")
@@ -176,9 +144,9 @@ def test_what_cannot_be_measured_in_turns_is_refused(toy: Toy, measured_run: Pat
 
     fp32 = toy("fp32")
     assert "does not exist" in refused(fp32, tmp_path / "none.pte")
-    assert "has not been measured" in refused(fp32, measured_run)
+    assert "has not been measured" in refused(fp32, KNOWN_GOOD)
     assert "its own baseline" in refused(fp32, fp32, "--fail-if-slower", 5)
     assert "at least 1" in refused(fp32, toy("int8"), "--runs", 0)
-    assert "for two .pte" in refused(measured_run, measured_run, "--runs", 5)
+    assert "for two .pte" in refused(KNOWN_GOOD, KNOWN_GOOD, "--runs", 5)
     (tmp_path / "broken.pte").write_bytes(b"nothing")
     assert "error:" in refused(fp32, tmp_path / "broken.pte")

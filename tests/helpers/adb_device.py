@@ -1,8 +1,7 @@
 """A device for people without one: speaks adb's own protocol on loopback and runs what is pushed for real.
 
 `adb connect 127.0.0.1:PORT` finds a phone with a file system root of its own, properties, settings, thermal and battery
-answers. Commands go to this machine's shell with the device's paths mapped into the root. More is in
-docs/android_test_device.md.
+answers. Commands go to this machine's shell with the device's paths mapped into the root. More is in docs/android.md.
 
     python -m tests.helpers.adb_device --root DIR [--port N] [--cpu host|sme2|x86_64]
 

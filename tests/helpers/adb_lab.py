@@ -114,7 +114,8 @@ def write_config(path: Path, model: Path, root: Path, experiments: list[dict[str
 
 def short(name: str, **more: Any) -> dict[str, Any]:
     """An experiment that takes little time."""
-    return {"name": name, "num_runs": 6, "launches": 2, "traced_runs": 2, "warmup": 1, **more}
+    counts = {"num_runs": 6, "launches": 2, "traced_runs": 2, "startup_launches": 0, "warmup": 1}
+    return {"name": name, **counts, **more}
 
 
 def at_turn(number: int, do: Callable[[], object]) -> Callable[[int], None]:

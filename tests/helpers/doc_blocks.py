@@ -10,18 +10,15 @@ DOCUMENTS = [
     ROOT / "README.md",
     *(ROOT / "docs" / f"{name}.md" for name in ("index", "install", "01-overview", "02-setup-and-model-onboarding")),
     *(ROOT / "docs" / f"{name}.md" for name in ("03-pipeline-and-analysis", "04-agent-skills", "reading-a-report")),
-    *(ROOT / "docs" / f"{name}.md" for name in ("sme2-without-hardware", "android", "android_test_device", "results")),
-    *(
-        ROOT / "docs" / f"{name}.md"
-        for name in ("measurement", "extending", "troubleshooting", "platforms", "questions")
-    ),
+    *(ROOT / "docs" / f"{name}.md" for name in ("sme2-without-hardware", "android", "results")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("measurement", "troubleshooting", "platforms", "questions")),
     *(
         ROOT / "docs" / f"{name}.md"
         for name in ("comparison", "api", "reference", "contracts", "roofs", "forecast", "layout", "llm")
     ),
     *(
         ROOT / "docs" / f"{name}.md"
-        for name in ("sweeps", "graph", "numerics", "boards", "history", "advice", "runtimes")
+        for name in ("sweeps", "graph", "numerics", "boards", "history", "advice", "runtimes", "zoo", "upstream-bugs")
     ),
     ROOT / "model_profiling" / "pipeline_commands.md",
     ROOT / "model_profiling" / "export" / "EXPORT_COMMANDS.md",

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -20,30 +21,29 @@ import pytest
 
 from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Gap, read_numerics
+from model_profiling.analysis.advice.finding import Evidence
 from model_profiling.analysis.compare.metrics import compute_metrics
+from model_profiling.analysis.compare.onnx_profile import onnx_side
 from model_profiling.analysis.compare.runtime_comparison import read_runtimes
 from model_profiling.analysis.graph.operator_work import _work
 from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
 from model_profiling.analysis.movement.layout_reasons import explain_layout, moved_bytes
-from model_profiling.analysis.process.program_memory import program_memory
+from model_profiling.analysis.process.memory import program_memory
 from model_profiling.analysis.roofs.roof_rates import Rates, read_roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.roofs.roofline import roofline
 from model_profiling.analysis.roofs.run_roofs import run_roofs
-from model_profiling.analysis.run.dumps import describe
+from model_profiling.analysis.run.dumps import describe, read_timeline
 from model_profiling.analysis.run.selection import choose
-from model_profiling.analysis.run.staleness import check_staleness
 from model_profiling.analysis.run.summary import analyse_run
-from model_profiling.analysis.run.timeline import read_timeline
-from model_profiling.analysis.run.validation import problems
-from model_profiling.analysis.runtimes.onnx_profile import onnx_side
+from model_profiling.analysis.run.validation import check_staleness, problems
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.analysis.sme2.forecast_validation import (
     ForecastValidation,
-    HeldGain,
-    HeldModel,
-    HeldOperator,
-    hold,
+    ValidatedGain,
+    ValidatedModel,
+    ValidatedOperator,
+    check_prediction,
     read_validation,
     shared_environment,
 )
@@ -60,27 +60,24 @@ from model_profiling.base import files
 from model_profiling.base.elf import read_library
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.npy import read_npy
-from model_profiling.cli.numerics import as_text as numerics_text
-from model_profiling.cli.targets import _one as target_text
+from model_profiling.cli.targets import target_text
 from model_profiling.fleet.history.bisection import format_change
+from model_profiling.fleet.history.history_records import as_csv
 from model_profiling.fleet.history.program_archive import KeptPrograms, read_comparison
 from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.steps import with_steps
-from model_profiling.fleet.history.table_export import as_csv
 from model_profiling.fleet.history.trend_page import page_report, picture
 from model_profiling.fleet.history.trends import ProgramComparison, Trend
-from model_profiling.fleet.sweep import journal as sweep_journal
+from model_profiling.fleet.sweep import sweep as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Jobs, RunNote, SweepFolder
-from model_profiling.fleet.sweep.parcels import pack, unpack
-from model_profiling.fleet.sweep.task import TaskResult, read_result
+from model_profiling.fleet.sweep.task import TaskResult, pack, read_result, unpack
 from model_profiling.formats import etdump, etrecord, onnx, pte
 from model_profiling.formats.pte.dataflow import data_flow
 from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.formats.pte.sequence import sequence_program
 from model_profiling.formats.pte.xnnpack_graph import graphs
 from model_profiling.gates.baseline import refuse_wrong_baseline
-from model_profiling.mcp_server.results import layer_errors
 from model_profiling.pipeline.config import load_config
 from model_profiling.pipeline.config_types import MOST_THREADS
 from model_profiling.pipeline.defaults import checked_program
@@ -88,17 +85,20 @@ from model_profiling.pipeline.phase_experiments import Lengths, checked_tokens, 
 from model_profiling.pipeline.pipeline import export_record
 from model_profiling.pipeline.progress_log import ProgressLog
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
-from model_profiling.platforms.remote import android_probe, ssh_probe
+from model_profiling.platforms.remote import android, board
 from model_profiling.platforms.remote.adb import AdbDevice
 from model_profiling.platforms.remote.device import CommandOutput
-from model_profiling.report import html, validation_page
+from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart
 from model_profiling.report.charts.roofs import roofs as roofs_chart
 from model_profiling.report.charts.runtimes import runtimes as runtimes_chart
+from model_profiling.report.content import validation as validation_page
+from model_profiling.report.content.forecast import report as forecast_report
+from model_profiling.report.content.numerics import report as numerics_report
+from model_profiling.report.content.runtimes import report as runtimes_report
 from model_profiling.report.content.runtimes import section as runtimes_section
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.report.terminal.forecast_text import show_forecasts
-from model_profiling.report.terminal.runtimes_text import as_lines as runtimes_lines
+from model_profiling.report.terminal import render
 from model_profiling.runner.loaded_libraries import loaded_libraries
 from model_profiling.runner.protocol import decode_message
 from model_profiling.runner.trace_file import read_trace
@@ -117,6 +117,7 @@ from tests.helpers.numerics_forge import trial as forged_trial
 from tests.helpers.roof_forge import forged_breakdown, forged_roofs, moving_work, product_work
 from tests.helpers.run_forge import forge_run
 from tests.helpers.run_use import use_all
+from tests.helpers.screens import PLAIN
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -157,10 +158,19 @@ def _at(folder: Path, name: str, data: bytes) -> Path:
     return path
 
 
+def _alone(use: Callable[[Path], object]) -> Callable[[bytes, Path], None]:
+    """A function of one file."""
+
+    def read(data: bytes, folder: Path) -> None:
+        use(_at(folder, "case", data))
+
+    return read
+
+
 def _read_etdump(data: bytes, folder: Path) -> None:
     if read_hostile(data) is None:
         for profile in profiles(etdump.parse(data, Path("hostile.etdump")), load_table()):
-            msgspec.json.encode(describe(folder, break_down(profile), None, None, []))
+            msgspec.json.encode(describe(folder, [], Evidence(break_down(profile))))
 
 
 def _read_pte(data: bytes, folder: Path) -> None:
@@ -198,8 +208,8 @@ def _token_seeds() -> list[bytes]:
     return [held.getvalue()]
 
 
-def _read_tokens(data: bytes, folder: Path) -> None:
-    random_tokens(checked_tokens(_at(folder, "tokens.npy", data), 8, 64), 50, 64, 0)
+def _read_tokens(path: Path) -> None:
+    random_tokens(checked_tokens(path, 8, 64), 50, 64, 0)
 
 
 @functools.cache
@@ -281,7 +291,7 @@ def _ask_history(folder: Path) -> None:
     found = [with_steps(series, kept) for series in history.series()]
     msgspec.json.encode([history.runs(), history.top(), history.coverage(), history.rows(), found])
     if found:
-        html.overview(page_report(Trend(found), folder), {}, "")
+        html.page(page_report(Trend(found), folder), {})
         [picture(series, 760, LIGHT, "") for series in found]
     as_csv(history.rows())
 
@@ -300,9 +310,8 @@ def _compared_seeds() -> list[bytes]:
     return [msgspec.json.encode(record)]
 
 
-def _read_compared(data: bytes, folder: Path) -> None:
-    record = read_comparison(_at(folder, "compared_x.json", data))
-    format_change(record)
+def _read_compared(path: Path) -> None:
+    format_change(read_comparison(path))
 
 
 def _read_baseline(data: bytes, folder: Path) -> None:
@@ -383,9 +392,9 @@ def _numerics_seeds() -> list[bytes]:
 
 def _read_numerics(data: bytes, folder: Path) -> None:
     found = read_numerics(_at(folder, "net_numerics.json", data))
-    numerics_text(found)
+    render(numerics_report(found), PLAIN, "whole")
     json.dumps(numerics_chart(found, 340, LIGHT, ""), allow_nan=False)
-    layer_errors(found)
+    msgspec.json.encode((found.alarms, found.worst))
 
 
 def _runtimes_seeds() -> list[bytes]:
@@ -395,7 +404,7 @@ def _runtimes_seeds() -> list[bytes]:
 
 def _read_runtimes(data: bytes, folder: Path) -> None:
     found = read_runtimes(_at(folder, RUNTIMES, data))
-    runtimes_lines(found)
+    render(runtimes_report(found), PLAIN, "whole")
     runtimes_section(found)
     json.dumps(runtimes_chart(found, 340, LIGHT, ""), allow_nan=False)
 
@@ -409,11 +418,11 @@ def _roofs_seeds() -> list[bytes]:
 
 
 def _validation_seeds() -> list[bytes]:
-    time = hold(2.0, 1.0, 1.1, 1.7, 1.9)
-    held = HeldOperator("FC #1", "GEMM", "fully connected", "8 x 8 by 8 x 8", "as a probe gains", time)
-    gain = HeldGain("apple_m4", 4.0, 3.0, 5.0, 2.0, 1.9, 2.1, 0.9)
+    time = check_prediction(2.0, 1.0, 1.1, 1.7, 1.9)
+    held = ValidatedOperator("FC #1", "GEMM", "fully connected", "8 x 8 by 8 x 8", "as a probe gains", time)
+    gain = ValidatedGain("apple_m4", 4.0, 3.0, 5.0, 2.0, 1.9, 2.1, 0.9)
     differs = TableDifference("FC #1", 3, "kai_sme2", "none", "differs", "")
-    model = HeldModel("net", "fp16", ["sme2"], 1, time, [held], 1, traced=2, differences=[differs], gain=gain)
+    model = ValidatedModel("net", "fp16", ["sme2"], 1, time, [held], 1, traced=2, differences=[differs], gain=gain)
     environment = shared_environment("linux", ["sme2"], {"cpu": "Forged Core", "arch": "aarch64", "cores": 8})
     roofs = forged_roofs(active=["sme2"])
     return [msgspec.json.encode(ForecastValidation("2026-01-02", "1", "1.5.1", environment, roofs, [model]))]
@@ -459,7 +468,7 @@ def _read_target(data: bytes, folder: Path) -> None:
             msgspec.json.encode(found)
             assert 0 < found.predictions[0].predicted_ms < math.inf
             with contextlib.redirect_stdout(io.StringIO()):
-                show_forecasts("net", [found])
+                render(forecast_report("net", [found]), PLAIN, "whole")
 
 
 def _kernel_table_seeds() -> list[bytes]:
@@ -474,9 +483,9 @@ def _read_kernel_table(data: bytes, folder: Path) -> None:
         table_path("9.9").parent.mkdir(exist_ok=True)
         put(table_path("9.9"), data)
         table = known_table("9.9")
-    for kind in table._rows if table is not None else ():
-        assert table is not None and table.find(kind) is not None
-        table.dtypes_with_sme2(kind)
+    for row in table.rows if table is not None else ():
+        assert table is not None and table.find(row.node) is not None
+        table.dtypes_with_sme2(row.node)
 
 
 _SHAPES = [(64, 64, 64), (1, 4096, 4096), (1, 1, 1), (1 << 16, 512, 512), (65, 7, 3)]
@@ -543,10 +552,6 @@ _LINES = _text(
 )
 
 
-def _read_config(data: bytes, folder: Path) -> None:
-    load_config(_at(folder, "config.json", data))
-
-
 def _read_sweep_file(data: bytes, folder: Path) -> None:
     path = _at(folder, "sweep.json", data)
     asked = sweep_file.load(path)
@@ -572,10 +577,6 @@ def _read_sweep_state(data: bytes, folder: Path) -> None:
     note.parent.mkdir(parents=True, exist_ok=True)
     put(note, data)
     list(jobs.finished({}))
-
-
-def _parcels() -> list[bytes]:
-    return [pack(SEEDS, ["export_meta.json", "output.npy"])]
 
 
 def _unpack(data: bytes, folder: Path) -> None:
@@ -624,18 +625,10 @@ _CATEGORIES = _text(
 )
 
 
-def _timeline_seeds() -> list[bytes]:
-    return [(RUN / _ON / f"{_FILE}_run0_timeline.csv").read_bytes()]
-
-
 def _read_timeline(data: bytes, folder: Path) -> None:
     profile = read_timeline(_at(folder, "timeline.csv", data), load_table())
     with np.errstate(all="ignore"):
         break_down(profile)
-
-
-def _read_log(data: bytes, folder: Path) -> None:
-    read_log(_at(folder, "xnntrace.log", data))
 
 
 class _Answers(AdbDevice):
@@ -649,38 +642,22 @@ class _Answers(AdbDevice):
         return CommandOutput(0, self._said, "")
 
 
-def _read_adb(data: bytes, folder: Path) -> None:
-    _check(android_probe.probe_device(_Answers(data.decode(errors="replace"))))
+def _probed(probe: Callable[[Any], DeviceFacts]) -> Callable[[bytes, Path], None]:
+    def read(data: bytes, folder: Path) -> None:
+        facts = probe(_Answers(data.decode(errors="replace")))
+        msgspec.json.encode(facts.environment)
+        for affinity in ("big", "mid", "little"):
+            affinity_mask(affinity, facts.clusters)
 
-
-def _read_board(data: bytes, folder: Path) -> None:
-    _check(ssh_probe.probe_board(_Answers(data.decode(errors="replace"))))
-
-
-def _check(facts: DeviceFacts) -> None:
-    msgspec.json.encode(facts.environment)
-    for affinity in ("big", "mid", "little"):
-        affinity_mask(affinity, facts.clusters)
+    return read
 
 
 _ADB = _text(
-    "[ro.product.cpu.abi]: [arm64-v8a]",
-    "[ro.product.model]: [Phone 9]",
-    "[ro.soc.manufacturer]: [Maker]",
-    "Features\t: fp asimd asimdhp asimddp sve2 sme2",
-    "0 1 2 3|1800000",
-    "4 5 6|2800000",
-    "7|3300000",
-    "MemTotal:        7654321 kB",
-    "  level: 83",
-    "  temperature: 312",
-    "  AC powered: true",
-    "Thermal Status: 0",
-    "Temperature{mValue=36.5, mType=3, mName=skin, mStatus=0}",
-    "--- battery",
-    "  temperature: 312",
-    "--- limits",
-    "1800000 2800000 3300000",
+    *("[ro.product.cpu.abi]: [arm64-v8a]", "[ro.product.model]: [Phone 9]", "[ro.soc.manufacturer]: [Maker]"),
+    *("Features\t: fp asimd asimdhp asimddp sve2 sme2", "0 1 2 3|1800000", "4 5 6|2800000", "7|3300000"),
+    *("MemTotal:        7654321 kB", "  level: 83", "  temperature: 312", "  AC powered: true", "Thermal Status: 0"),
+    *("Temperature{mValue=36.5, mType=3, mName=skin, mStatus=0}", "--- battery", "  temperature: 312"),
+    *("--- limits", "1800000 2800000 3300000"),
 )
 
 _BOARD = _text(
@@ -690,16 +667,8 @@ _BOARD = _text(
     *("--- sme2-kit: machine_id", "0123456789abcdef0123456789abcdef", "--- sme2-kit: name", "board"),
     *("--- sme2-kit: cpuinfo", "processor\t: 0", "Features\t: fp asimd asimdhp asimddp sme2"),
     *("CPU implementer\t: 0x41", "CPU part\t: 0xd0b"),
-    *(
-        "--- sme2-kit: clusters",
-        "0 1|1800000",
-        "2|2000000",
-        "3|2400000",
-        "--- sme2-kit: governors",
-        "ondemand",
-        "--- sme2-kit: khz",
-        "1500000",
-    ),
+    *("--- sme2-kit: clusters", "0 1|1800000", "2|2000000", "3|2400000"),
+    *("--- sme2-kit: governors", "ondemand", "--- sme2-kit: khz", "1500000"),
     *("--- sme2-kit: memory", "MemTotal:        8256000 kB", "--- sme2-kit: load", "0.10 0.20 0.30 1/200 4321"),
     *("--- sme2-kit: libc", "ldd (Debian GLIBC 2.36) 2.36", "--- sme2-kit: randomize", "2"),
     *("zone|cpu-thermal|51234", "2400000"),
@@ -752,15 +721,6 @@ def _used(name: str) -> Reader:
     return Reader(called, seeds, mutations.json_values, read, _prepare_used, 0.03)
 
 
-def _alone(use: Callable[[Path], object]) -> Callable[[bytes, Path], None]:
-    """A function of one file."""
-
-    def read(data: bytes, folder: Path) -> None:
-        use(_at(folder, "case", data))
-
-    return read
-
-
 def _read_output(path: Path) -> None:
     path.rename(path.with_name("output-0.bin"))
     shape = [path.with_name("output-0.bin").lstat().st_size]
@@ -807,7 +767,7 @@ READERS = {
         Reader("etdump", etdump_seeds, mutations.binary, _read_etdump),
         Reader("pte", _files(SEEDS / f"{_STEM}.pte"), mutations.binary, _read_pte),
         Reader("language_model", _files(DATA / "llm" / "two_methods.pte"), mutations.binary, _read_llm),
-        Reader("tokens", _token_seeds, mutations.binary, _read_tokens),
+        Reader("tokens", _token_seeds, mutations.binary, _alone(_read_tokens)),
         Reader("xnnpack_graph", _blob_seeds, mutations.binary, _read_blob),
         Reader("onnx", _onnx_seeds, mutations.binary, _read_onnx),
         Reader("ort_profile", _ort_seeds, mutations.json_values, _read_ort_profile),
@@ -819,7 +779,12 @@ READERS = {
             )
             for name in ("manifest", "metrics", "analysis_summary")
         ),
-        Reader("compared_programs", _compared_seeds, mutations.json_values, _read_compared),
+        Reader(
+            "compared_programs",
+            _compared_seeds,
+            mutations.json_values,
+            _alone(_read_compared),
+        ),
         Reader("baseline", _files(RUN / "manifest.json"), mutations.json_values, _read_baseline, _copy_run),
         Reader("metrics", _files(RUN / "metrics.json"), mutations.json_values, _read_metrics, _copy_run),
         Reader("samples", _samples_seeds, mutations.json_values, _read_samples, _copy_run),
@@ -836,9 +801,9 @@ READERS = {
         Reader("npy", _files(SEEDS / "output.npy"), mutations.binary, _read_npy),
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),
-        Reader("config", _config_seeds, mutations.json_values, _read_config),
+        Reader("config", _config_seeds, mutations.json_values, _alone(load_config)),
         Reader("sweep_file", _SWEEPS, mutations.json_values, _read_sweep_file),
-        Reader("parcel", _parcels, mutations.binary, _unpack),
+        Reader("parcel", lambda: [pack(SEEDS, ["export_meta.json", "output.npy"])], mutations.binary, _unpack),
         Reader("node_result", _node_results, mutations.binary, _read_node_result),
         Reader("sweep_state", _sweep_states, mutations.json_values, _read_sweep_state),
         Reader("numerics", _numerics_seeds, mutations.json_values, _read_numerics),
@@ -848,14 +813,14 @@ READERS = {
         Reader("target", _target_seeds, mutations.json_values, _read_target),
         Reader("forecast_validation", _validation_seeds, mutations.json_values, _read_validation),
         Reader("categories", _CATEGORIES, mutations.json_values, _read_categories),
-        Reader("timeline", _timeline_seeds, mutations.text, _read_timeline),
+        Reader("timeline", _files(RUN / _ON / f"{_FILE}_run0_timeline.csv"), mutations.text, _read_timeline),
         Reader(
             "xnntrace",
             _text("Debug (XNNPACK): Using qs8_gemm microkernel 'xnn_qs8_gemm_ukernel_4x8__neon_dot'"),
             mutations.text,
-            _read_log,
+            _alone(read_log),
         ),
-        Reader("adb", _ADB, mutations.text, _read_adb),
-        Reader("ssh", _BOARD, mutations.text, _read_board),
+        Reader("adb", _ADB, mutations.text, _probed(android.probe_device)),
+        Reader("ssh", _BOARD, mutations.text, _probed(board.probe_board)),
     )
 }

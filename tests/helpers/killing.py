@@ -12,8 +12,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from model_profiling.analysis.run.staleness import Staleness, check_staleness
-from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.run.validation import Staleness, check_staleness, problems
 from model_profiling.report.files import report_files
 from model_profiling.store.derived import write_listed, write_manifest
 from model_profiling.store.run_directory import RunDirectory

@@ -1,7 +1,6 @@
 """Small networks of several kinds in which one layer can be made numerically bad, wherever it stands."""
 
 import contextlib
-import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -106,49 +105,6 @@ def drawn(steps: Sequence[tuple[str, int]], seed: int = 0) -> tuple[Any, Any]:
     with seeded(seed):
         net = Drawn(steps).eval()
         return net, net.get_example_inputs()[0]
-
-
-# Layers 0 to 3 in this order, with anything between them.
-_WIDE = (
-    "relu",
-    "gelu",
-    "silu",
-    "scale",
-    "max_pool",
-    "avg_pool",
-    "reshape",
-    "permute",
-    "halves",
-    "mask",
-    "relu_",
-    "add_",
-)
-
-
-def overflowing(seed: int, by: float = 1e5) -> tuple[Any, Any, str]:
-    """A network with values far beyond those of its first layers, in one to three layers on end, and what makes them.
-
-    Between layers stand up to two operators without weights; a value before them may come in again, a branch may end
-    in a sum, and a layer may be called twice.
-    """
-    drawing = random.Random(seed)
-    first = drawing.choice((0, 1))
-    last = min(3, first + drawing.choice((1, 1, 2)))
-    steps: list[tuple[str, int]] = []
-    for number in range(4):
-        steps.append(("layer", number))
-        steps += [(drawing.choice(_WIDE), 1) for _ in range(drawing.choice((0, 1, 1, 2)))]
-        if number == first and drawing.random() < 0.4:
-            # Both branches are wide, and meet before the layer that makes them small again.
-            steps += [("branch", len(steps)), ("silu", 0), ("add", len(steps))]
-    if drawing.random() < 0.3:
-        steps += [("layer", 3)]
-    net, x = drawn(steps, seed)
-    with torch.no_grad():
-        for layer, factor in ((net.layers[first], by), (net.layers[last], 1 / by)):
-            layer.weight *= factor
-        net.layers[first].bias *= by
-    return net, x, f"layers.{first}"
 
 
 NETWORKS: dict[str, tuple[Any, tuple[int, ...]]] = {

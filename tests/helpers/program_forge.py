@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import hypothesis.strategies as st
 import numpy as np
 
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
@@ -34,6 +35,18 @@ class Op(NamedTuple):
 
 CONV, FC, ADD = "Convolution (NHWC, F32) IGEMM", "Fully Connected (NC, F32) GEMM", "Add (ND, F32)"
 TRANSPOSE = "Transpose (ND, X32)"
+OPERATORS = st.builds(
+    Op,
+    st.sampled_from([CONV, FC, ADD, TRANSPOSE, "Mystery (ND)"]),
+    st.floats(500, 1e6),
+    st.sampled_from(["", "a", "a.b", "a.b.0", "c", ".".join("d" * 400)]),
+    st.sampled_from(["", "y = f(x)", "y = g(x)"]),
+    st.integers(1, 4),
+    st.sampled_from([1, 64, 128]),
+    st.sampled_from(("delegated", "portable")),
+    st.just("net.py"),
+)
+PROGRAMS = st.lists(OPERATORS, max_size=15)
 
 
 def network(blocks: int) -> list[Op]:

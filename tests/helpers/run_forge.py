@@ -27,7 +27,7 @@ from model_profiling.store.run_directory import (
     experiment_file,
     threads_name,
 )
-from model_profiling.upstream.kernel_calls import INVOKE
+from model_profiling.upstream.libraries import INVOKE
 from tests.helpers.bulk_dump import Call, first_execution, write_dump
 
 _TURNS = 20

@@ -11,9 +11,9 @@ from typing import Any, cast
 from model_profiling.base.errors import KitError
 from model_profiling.base.visible import visible_values
 from model_profiling.cli.main import _module, make_parser
-from model_profiling.report import compare_page
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.vega import Drawing
+from model_profiling.report.files.page_files import write_compared
 from model_profiling.report.files.report_files import write_report
 from sme2_kit import Run, compare
 
@@ -62,7 +62,7 @@ def report(home: Path) -> str:
 def comparison(home: Path) -> str:
     """The page of the run against another one."""
     pairs = compare(RUN, home).pairs
-    return compare_page.write(pairs, cast(DrawingPool, TextArtist()), home.parent / "compare.html").read_text()
+    return write_compared(pairs, cast(DrawingPool, TextArtist()), home.parent / "compare.html").read_text()
 
 
 def uses(home: Path) -> dict[str, Callable[[], str]]:

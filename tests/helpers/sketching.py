@@ -3,9 +3,9 @@
 from concurrent.futures import Future
 from typing import Any
 
-from model_profiling.base.png import png_chunk
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.vega import Drawing
+from model_profiling.store.derived import png_chunk
 
 _SVG = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9" viewBox="0 0 9 9"></svg>'
 _PNG = b"\x89PNG\r\n\x1a\n" + png_chunk(b"IEND", b"")

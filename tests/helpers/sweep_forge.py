@@ -7,12 +7,12 @@ from model_profiling.fleet.sweep.result import (
     CellResult,
     JobRecord,
     JobState,
+    PredictedSme2,
     PreviousComparison,
     Speedup,
     SweepResult,
     SweepStatus,
 )
-from model_profiling.fleet.sweep.sme2_result import PredictedSme2
 from model_profiling.store.run_directory import Timing
 
 LONG = "efficientnet_with_a_very_long_name_that_somebody_chose_for_a_model_and_its_many_experiments"

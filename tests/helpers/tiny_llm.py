@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from model_profiling.models.transformer import Sizes, TransformerModel
+from model_profiling.models.language_models.model import Sizes, TransformerModel
 
 VOCABULARY = 257
 CONTEXT = 192
@@ -54,7 +54,7 @@ class TinyLlm(TransformerModel):
         return EachPosition(model) if self.positions == "each" else model
 
     def get_example_inputs(self) -> tuple[Any, ...]:
-        tokens = torch.randint(self.sizes.vocabulary, (1, min(SAMPLE, self.context - 1)))
+        tokens = torch.randint(self.sizes.vocab_size, (1, min(SAMPLE, self.context - 1)))
         return called_with(tokens, 0, self.positions)
 
     def get_dynamic_shapes(self) -> Any:

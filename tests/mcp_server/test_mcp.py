@@ -16,11 +16,15 @@ import pytest
 from model_profiling.base.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.child import ProgressCounter
-from model_profiling.mcp_server.commands import Commands, settings_words
-from model_profiling.mcp_server.run_tools import RunTools
+from model_profiling.mcp_server.tool_table import TOOLS
+from model_profiling.mcp_server.tools import LONGEST_ANSWER, Tools, limited, settings_words
 from model_profiling.pipeline.config import json_schema as config_schema
+from model_profiling.report.kernel_view import kernels_data
+from sme2_kit import Run
 from tests.conftest import QUICK, ROOT, kit, needs_hardware
 from tests.helpers.mcp_client import Assistant, drive
+from tests.helpers.numerics_forge import layer as forged_layer
+from tests.helpers.numerics_forge import numerics as forged_numerics
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 
@@ -36,32 +40,25 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
         assert "had SME2" in await refused("forecast", run_dir="run", emulated_dir="run")
         report = await call("report", run_dir="run", html=False, title="A title")
         assert "run/report.md" in report["files"] and "A title" in (run / "report.md").read_text()
-        names = list((await call("analyze", run_dir="run", most=2))["experiments"])
+        analysed = await call("analyze", run_dir="run", most=2)
+        assert analysed["left_out"] and all(len(lines) <= 2 for lines in analysed["lines"].values())
+        names = list(analysed["experiments"])
         on, off = sorted(names, key=lambda name: name.endswith("off"))
-        slower = await call(
-            "compare",
-            before="run",
-            before_experiment=on,
-            after="run",
-            after_experiment=off,
-            fail_if_slower=5,
-        )
-        assert slower["gate"] == "failed"
+        slower = await call("compare", before=f"run:{on}", after=f"run:{off}", fail_if_slower=5)
+        assert slower["exit_code"] == 1 and slower["comparisons"]
         assert "its own baseline" in await refused("compare", before="run", after="run", fail_if_slower=5)
         assert "no run directory" in await refused("analyze", run_dir="nowhere")
         listed = await call("history", question="list", model="toy_cnn")
         assert [entry["path"] for entry in listed["runs"]] == ["run"] and listed["total"] == 1
         trend = await call("history", question="trend", model="toy_cnn")
-        assert all(each["runs"] == 1 and each["last"][0]["path"] == "run" for each in trend["series"])
+        points = [each["points"] for each in trend["trend"][0]["series"]]
+        assert all(len(each) == 1 and each[0]["path"] == "run" for each in points)
         assert (await call("history", question="top", most=2))["operators"][0]["category"] == "CONV"
         assert (await call("history", question="coverage", below=50))["coverage"][0]["percent"] is None
         assert (await call("history", question="regressions", labels={"branch": "main"}))["steps"] == []
-        assert "no run of" in await refused("history", question="trend", model="other")
-        assert (await call("validate", run_dir="run"))["valid"]
         assert (await call("validate_skill", name="05_analyze_results", run_dir="run"))["ok"]
         missing = await call("validate_skill", name="03", model="nothing", out=".")
         assert missing["skill"] == "03_export_model" and not missing["ok"]
-        assert "no skill" in await refused("validate_skill", name="--help")
         (run / "metrics.json").unlink()
         broken = await call("validate", run_dir="run", files=["run/report.md"])
         assert not broken["valid"] and any("metrics.json" in problem for problem in broken["problems"])
@@ -69,42 +66,42 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
     drive(tmp_path, conversation)
 
 
+def test_an_answer_has_a_limit_and_says_what_is_left_out_of_it() -> None:
+    rows = [{"places": [{"name": "x" * 100}] * 50, "nodes": [1], "shape": [1] * 50}] * 2000
+    for most in (10, 1000):
+        answer = limited({"rows": rows}, most, ("nodes",))
+        shown = len(answer["rows"])
+        assert len(json.dumps(answer, separators=(",", ":"))) <= LONGEST_ANSWER and 10 <= shown <= most
+        assert answer["left_out"]["rows"] == 2000 - shown and answer["left_out"]["rows.places"] == 50 - shown
+        assert answer["rows"][0]["nodes"] == [] and len(answer["rows"][0]["shape"]) == 50
+
+
+def test_layers_and_roofs_are_answered_with_what_is_read_of_them_first() -> None:
+    rows = {row.name: row for row in TOOLS}
+    found = forged_numerics([forged_layer(n, 40.0 - n) for n in range(30)])
+    beside = {name: make(found) for name, make in rows["numerics"].made.items()}
+    assert beside == {"alarms": found.alarms, "worst": found.worst} and beside["worst"][0].index == 29
+    assert set(rows["roofs"].made) == {"rows", "kinds"} and rows["roofs"].cut == ("measurements",)
+
+
 def test_paths_stay_inside_the_workspace(tmp_path: Path) -> None:
+    """Every text of every tool is in test_tools.py; here a server that is a process, and names with a meaning."""
     workspace, outside = tmp_path / "work", tmp_path / "outside"
     workspace.mkdir()
     shutil.copytree(KNOWN_GOOD, outside)
-    (workspace / "link").symlink_to(outside)
     (workspace / "out_toy_cnn").symlink_to(outside)
     (workspace / "net.pte").write_bytes(b"")
 
     async def conversation(assistant: Assistant) -> None:
-        refused = assistant.refused
-        for path in (str(outside), "../outside", "link", "x/../../outside", "/etc"):
-            for tool in ("analyze", "report"):
-                assert "outside the workspace" in await refused(tool, run_dir=path)
-            assert "outside the workspace" in await refused("compare", before=path, after=path)
-            assert "outside the workspace" in await refused("run", model=f"{path}/a.pte")
-            assert "outside the workspace" in await refused("run", model="net.pte", output_root=path)
-            for tool in ("run", "profile"):
-                assert "outside the workspace" in await refused(tool, model="net.pte", executorch=["1.5.0", path])
-            assert "outside the workspace" in await refused("compare", before="net.pte", executorch=["1.5.0", path])
-            assert "outside the workspace" in await refused("kernels", model="net.pte", output_root=path)
-            assert "outside the workspace" in await refused("export", model=f"{path}/net.py:Net")
-            assert "outside the workspace" in await refused("export", model="toy_cnn", outdir=path)
-            assert "outside the workspace" in await refused("export", model="toy_cnn", checkpoint=f"{path}/w.pt")
-            assert "outside the workspace" in await refused("tune", model="toy_cnn", out=path)
-            file = f"{path}/a.onnx"
-            assert "outside the workspace" in await refused("compare_runtimes", model=file, runtimes=["eager"])
-            assert "outside the workspace" in await refused("compare_runtimes", model="net.pte", runtimes=[file])
-            assert "outside the workspace" in await refused("profile", model=f"{path}/net.pte")
-            assert "outside the workspace" in await refused("run", model="net.pte", inputs=[f"{path}/x.npy"])
-            assert "outside the workspace" in await refused("run", config=f"{path}/config.json")
-            assert "outside the workspace" in await refused("validate", run_dir=".", files=[path])
-        # Where the default would lead out, through a link that was there before.
-        assert "outside the workspace" in await refused("export", model="toy_cnn")
-        experiment = "../../outside/linux_fp16arith_on"
-        words = await refused("compare", before=".", after=".", before_experiment=experiment)
-        assert "outside the workspace" in words
+        for tool, words in (
+            ("report", {"run_dir": str(outside)}),
+            ("compare", {"before": "net.pte", "executorch": ["1.5.0", "../outside"]}),
+            ("compare_runtimes", {"model": "net.pte", "runtimes": ["../outside/a.onnx"]}),
+            # Where the default would lead out, through a link that was there before.
+            ("export", {"model": "toy_cnn"}),
+            ("compare", {"before": ".:../../outside/linux_fp16arith_on", "after": "."}),
+        ):
+            assert "outside the workspace" in await assistant.refused(tool, **words)
 
     drive(workspace, conversation)
     assert not (outside / "report.md").exists() and not (outside / "artifacts").exists()
@@ -127,42 +124,31 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
 
 def test_a_model_has_the_directory_that_the_command_line_gives_it(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text("import torch\nclass Net(torch.nn.Module): pass\n")
-    making = RunTools(Commands(Workspace(tmp_path)))
-    assert making._home("net.py:Net", None) == "out_net"
-    assert making._home("net.py:Net", {"width": 8, "depth": 2}) == "out_net_depth2_width8"
-    assert making._home("toy_cnn", {}) == "out_toy_cnn"
+    tools, export = Tools(Workspace(tmp_path)), next(row for row in TOOLS if row.name == "export")
+    for model, settings, home in (
+        ("net.py:Net", None, "out_net"),
+        ("net.py:Net", {"width": 8, "depth": 2}, "out_net_depth2_width8"),
+        ("toy_cnn", {}, "out_toy_cnn"),
+    ):
+        assert tools.place(export, {"model": model, "settings": settings}) == tmp_path.resolve() / home / "artifacts"
     for value, words in ((True, "True"), ("relu", "relu"), ("12", "'12'"), ("true", "'true'"), ([1, 2], "[1, 2]")):
         assert settings_words({"key": value}) == [f"--set=key={words}"]
+
+
+@pytest.mark.parametrize(("timing", "expected"), [("measured", "traced"), ("emulated", "emulated")])
+def test_kernels_say_what_ran_them(timing: str, expected: str, tmp_path: Path) -> None:
+    home = tmp_path / "run"
+    shutil.copytree(KNOWN_GOOD, home)
+    raw = json.loads((home / "manifest.json").read_text())
+    raw["timing"] = timing
+    (home / "manifest.json").write_text(json.dumps(raw))
+    data = kernels_data(Run.open(home))
+    assert data.timing == expected
 
 
 def test_a_workspace_that_is_none_is_an_error(tmp_path: Path) -> None:
     done = kit("mcp", "--workspace", tmp_path / "nowhere")
     assert done.returncode == 2 and "not a directory" in done.stderr
-
-
-def test_paths_that_a_config_names_stay_inside_too(tmp_path: Path) -> None:
-    workspace = Workspace(tmp_path)
-    good: dict[str, Any] = {
-        "model": "net.pte",
-        "output_root": "out",
-        "inputs": ["x.npy"],
-        "experiments": [{"name": "a"}],
-    }
-    (tmp_path / "c.json").write_text(json.dumps(good))
-    assert workspace.config("c.json") == (tmp_path.resolve() / "c.json", tmp_path.resolve() / "out")
-    outside: list[dict[str, Any]] = [
-        {"model": "/etc/passwd"},
-        {"output_root": "../out"},
-        {"inputs": ["x.npy", "../x.npy"]},
-    ]
-    for change in [*outside, {"experiments": [{"name": "a"}, {"name": "b", "runner_path": "/bin/true"}]}]:
-        (tmp_path / "c.json").write_text(json.dumps({**good, **change}))
-        with pytest.raises(InputError, match="outside the workspace"):
-            workspace.config("c.json")
-    # What is no config is for `run` to refuse, in its own words.
-    for text in ("{", "[]", '{"experiments": 3, "inputs": "../x", "model": 1}', "[" * 100_000):
-        (tmp_path / "c.json").write_text(text)
-        assert workspace.config("c.json")[1] is None
 
 
 # Keys of a config whose text is no path. A key that is in neither list is a question to whoever adds it.
@@ -208,6 +194,13 @@ def test_every_path_that_a_config_may_name_has_to_lie_in_the_workspace(tmp_path:
             (tmp_path / "c.json").write_text(json.dumps(document))
             with pytest.raises(InputError, match="outside the workspace"):
                 Workspace(tmp_path).config("c.json")
+    workspace = Workspace(tmp_path)
+    (tmp_path / "c.json").write_text('{"model": "net.pte", "output_root": "out", "experiments": [{"name": "a"}]}')
+    assert workspace.config("c.json") == (tmp_path.resolve() / "c.json", tmp_path.resolve() / "out")
+    # What is no config is for `run` to refuse, in its own words.
+    for text in ("{", "[]", '{"experiments": 3, "inputs": "../x", "model": 1}', "[" * 100_000):
+        (tmp_path / "c.json").write_text(text)
+        assert workspace.config("c.json")[1] is None
 
 
 def test_progress_rises_over_all_commands_of_a_call() -> None:

@@ -15,16 +15,15 @@ from model_profiling.base.errors import InputError
 from model_profiling.cli.main import COMMANDS
 from model_profiling.export.options import OPTIONS
 from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.mcp_server.commands import Commands
-from model_profiling.mcp_server.playbooks import SCHEME
-from model_profiling.mcp_server.server import build_server
+from model_profiling.mcp_server.server import SCHEME, build_server
+from model_profiling.mcp_server.tools import Tools
 from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
 from tests.helpers.planted import plant, snapshot
 
 # What a person does at a terminal and an assistant has other ways for. Sweeps and validations take longer than a call.
 NOT_TOOLS = {
-    *("build", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep", "targets"),
+    *("build", "clean", "completions", "mcp", "new-model", "quicktest", "schema", "skills", "sweep", "targets"),
     "validate-forecast",
 }
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -56,27 +55,18 @@ def test_every_command_that_answers_is_a_tool(tools: dict[str, Any]) -> None:
     assert set(tools) == wanted | {"compare_runtimes", "profile", "what_if"}
 
 
-def test_every_tool_and_every_parameter_is_described(tools: dict[str, Any]) -> None:
+def test_every_tool_is_described_and_all_that_it_takes_and_answers_has_a_type(tools: dict[str, Any]) -> None:
     for tool in tools.values():
         assert len(tool.description) > 20 and "\n" not in tool.description and "  " not in tool.description
-        schema = tool.input_schema
-        jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["additionalProperties"] is False
-        for name, parameter in schema["properties"].items():
-            assert len(parameter.get("description", "")) > 15, f"{tool.name}.{name}"
-            assert parameter.keys() & {"type", "anyOf", "enum", "$ref", "const"}, f"{tool.name}.{name} has no type"
-
-
-def test_every_tool_has_an_output_schema_of_real_types(tools: dict[str, Any]) -> None:
-    for tool in tools.values():
-        schema = tool.output_schema
-        jsonschema.Draft202012Validator.check_schema(schema)
-        assert schema["type"] == "object" and schema["required"]
-        for definition in [schema, *schema.get("$defs", {}).values()]:
-            for name, field in definition.get("properties", {}).items():
-                assert field.keys() & {"type", "anyOf", "enum", "$ref", "const"}, f"{tool.name}: {name} can be anything"
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate({}, schema)
+        taken, answered = tool.input_schema, tool.output_schema
+        assert taken["additionalProperties"] is False
+        assert all(len(each.get("description", "")) > 15 for each in taken["properties"].values()), tool.name
+        assert answered["type"] == "object" and answered["required"]
+        for schema in (taken, answered):
+            jsonschema.Draft202012Validator.check_schema(schema)
+            for definition in [schema, *schema.get("$defs", {}).values()]:
+                for name, field in definition.get("properties", {}).items():
+                    assert field.keys() & {"type", "anyOf", "enum", "$ref", "const"}, f"{tool.name}: {name} is anything"
 
 
 def test_hints_say_what_a_tool_may_change(tools: dict[str, Any]) -> None:
@@ -94,6 +84,8 @@ def test_hints_say_what_a_tool_may_change(tools: dict[str, Any]) -> None:
 def test_a_tool_that_reads_changes_nothing_whatever_unfinished_work_is_there(tmp_path: Path) -> None:
     run = Path(shutil.copytree(KNOWN_GOOD, tmp_path / "space" / "run"))
     plant(run)
+    (tmp_path / "space" / "net.py").write_text("open('ran', 'w')\nclass Net: pass\n")
+    (tmp_path / "space" / "net.pte").write_bytes(b"")
     before = snapshot(tmp_path / "space")
     arguments: dict[str, dict[str, Any]] = {
         **{name: {"run_dir": "run"} for name in ("runs", "validate", "forecast")},
@@ -103,7 +95,11 @@ def test_a_tool_that_reads_changes_nothing_whatever_unfinished_work_is_there(tmp
         **{name: {} for name in ("doctor", "models", "roofs")},
     }
     assert arguments.keys() == READ_ONLY
-    told = ask_all(tmp_path / "space", [("call_tool", name, words) for name, words in arguments.items()])
+    asked = [
+        *arguments.items(),
+        *((n, {"run_dir": p}) for n in ("forecast", "runs") for p in ("net.py:Net", "net.pte")),
+    ]
+    told = ask_all(tmp_path / "space", [("call_tool", name, words) for name, words in asked])
     assert snapshot(tmp_path / "space") == before
     assert not any("Traceback" in result.content[0].text for result in told)
 
@@ -154,11 +150,11 @@ class Calls:
         self.tools = tools
         self.words: list[str] = []
 
-        async def kit(_commands: Commands, _steps: Any, *words: str, accept: Any = ()) -> Any:
+        async def kit(_tools: Tools, _steps: Any, *words: str, accept: Any = ()) -> Any:
             self.words = list(words)
             raise InputError("a command is run", "")
 
-        patch.setattr(Commands, "kit", kit)
+        patch.setattr(Tools, "kit", kit)
 
     def make(self, workspace: Path, text: str) -> list[tuple[str, str, str, list[str]]]:
         """Each tool and parameter, what the call was answered with, and the words of the command that it came to."""
@@ -193,7 +189,7 @@ TEXTS = {("report", "title"), ("what_if", "speedups"), ("history", "labels"), ("
 
 
 # Names that a command looks up elsewhere than among the files of its folder, which may have a file of that name.
-NAMES = {"dtype", "experiments", "keep_fp32", "label", "method", "model", "platform", "since"}
+NAMES = {"dtype", "experiments", "keep_fp32", "label", "leave_out", "method", "model", "platform", "since"}
 
 
 @pytest.fixture
@@ -271,13 +267,12 @@ def test_what_is_too_much_is_refused_before_a_command_is_run(workspace: Path, mo
         assert why in told and not calls.words, told
 
 
-def test_wrong_arguments_are_named_with_what_the_tool_takes(tmp_path: Path) -> None:
+def test_an_error_says_what_is_wrong_its_fix_and_its_exit_code(tmp_path: Path) -> None:
     told = ask(tmp_path, "call_tool", "profile", {"modle": "x", "runs": "many"}).content[0].text
     assert "profile needs the parameter 'model'" in told and "no parameter 'modle'; did you mean 'model'?" in told
-    assert "cannot take runs='many': should be a valid integer" in told and "profile takes: model, dtype," in told
-
-
-def test_an_error_has_its_message_its_fix_and_its_exit_code(tmp_path: Path) -> None:
+    assert (
+        "cannot take runs='many': should be a valid integer" in told and "profile takes: model, input_shapes," in told
+    )
     text = ask(tmp_path, "call_tool", "export", {"model": "toy_cnm"}).content[0].text
     assert "no model called 'toy_cnm'" in text and "\nfix: Did you mean toy_cnn" in text and "(exit code 2)" in text
 
@@ -301,11 +296,11 @@ def test_the_playbooks_are_prompts_and_resources(tmp_path: Path) -> None:
 
 def test_scripts_of_the_playbooks_have_a_tool_that_stands_for_them(tools: dict[str, Any]) -> None:
     """The text before each playbook says which tool to call for a script; none may be missing."""
-    from model_profiling.mcp_server import playbooks
+    from model_profiling.mcp_server import server
 
     scripts = {path.name for path in (ROOT / "model_profiling" / "scripts").glob("*.py")}
     scripts |= {"export_model.py"}
     for name in scripts:
         used = any(name in skill.body for skill in skills())
-        covered = name in playbooks._WITH_TOOLS or name in {"run_quick_test.py"}
+        covered = name in server._WITH_TOOLS or name in {"run_quick_test.py"}
         assert covered or not used, f"{name} is in a playbook and has no tool"

@@ -1,28 +1,30 @@
 """Verdicts of comparisons between formats, versions of ExecuTorch and runtimes."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from model_profiling import api
+from model_profiling.tune.formats import results
 from tests.conftest import kit, needs_hardware
 from tests.helpers.prefixes import prefix, slow_prefix
 from tests.helpers.repeated_verdict import Sighting, judge
 from tests.measurements.test_verdicts import Toy, budget, sighting
 from tests.runtimes.test_runtimes import NET, by_name, needs_packages
-from tests.tune.test_formats import format_tuner
+from tests.tune.test_formats import bench
 
 
 def test_attention_in_an_operator_of_its_own_is_faster_than_from_parts(tmp_path: Path) -> None:
-    tuner, exports = format_tuner(tmp_path)
+    asked = bench(tmp_path)
 
     def measure(attempt: int) -> Sighting:
-        found = tuner.results(exports, "custom", lambda programs, maker: "key", force=attempt > 0)
+        found = results(replace(asked, request=replace(asked.request, force=attempt > 0)))
         compared = found["plain"].phases[1].comparison
         assert compared is not None
         told = None if compared.verdict == "no difference seen" else compared.verdict == "slower"
-        return told and found["custom"].pareto, f"{compared.verdict}, {compared.ratio:.3f}"
+        return told and found["fp32"].pareto, f"{compared.verdict}, {compared.ratio:.3f}"
 
     judge(measure)
 

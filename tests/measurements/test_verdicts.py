@@ -126,7 +126,7 @@ def test_two_programs_are_measured_in_turns_and_judged(toy: Toy, pytestconfig: p
 
 @pytest.mark.wide
 def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_path: Path) -> None:
-    """The window partition of toy_cnn changes the layout for nothing, which costs a few percent."""
+    """The window partition and the mean of toy_cnn change the layout for nothing, which costs a few percent."""
     home = tune_home(pytestconfig, tmp_path)
 
     def measure(attempt: int) -> Sighting:
@@ -137,13 +137,35 @@ def test_tune_finds_the_win_that_toy_cnn_has(pytestconfig: pytest.Config, tmp_pa
         assert done.returncode == 0, done.stderr
         result = json.loads(done.stdout)
         tried = {entry["name"]: entry for entry in result["tried"]}
-        found = tried["fp32+layout"]["comparison"]
-        shown = f"winner {result['winner']}, layout {found['low']} to {found['high']}"
+        found = tried["fp32+auto"]["comparison"]
+        shown = f"winner {result['winner']}, auto {found['low']} to {found['high']}"
         if result["winner"]:
             winner = tried[result["winner"]]
             assert winner["comparison"]["low"] > 1 and winner["agreement"]["verdict"] == "agrees"
         slower = found["high"] is not None and found["high"] < 1
         return (True if found["low"] > 1 and result["winner"] else False if slower else None), shown
+
+    judge(measure)
+
+
+@pytest.mark.wide
+def test_tune_keeps_int8_but_for_the_layers_that_it_ruins(tmp_path: Path) -> None:
+    """Two cheap layers of the example lose all accuracy in int8; the others take the time."""
+    example = ROOT / "docs" / "examples" / "digits"
+    metric = ("--metric", f"{example / 'eval.py'}:score", "--data", f"{example / 'eval.py'}:samples")
+    words = ("tune", f"{example / 'net.py'}:Digits", *metric, "--max-drop", 0.03, "--out", "tuned", "--json")
+
+    def measure(attempt: int) -> Sighting:
+        done = kit(*words, cwd=tmp_path, env={"SME2_KIT_BUDGET_S": budget(attempt)})
+        assert done.returncode == 0, done.stderr
+        result = json.loads(done.stdout)
+        winner = next((entry for entry in result["tried"] if entry["name"] == result["winner"]), None)
+        if winner is None:
+            return None, "nothing is told"
+        assert winner["metric"]["high"] <= 0.03
+        right = winner["dtype"] == "int8" and set(winner["keep_fp32"]) == {"first", "second"}
+        saved = [layer["saved"] for layer in result["metric"]["kept"]]
+        return right and min(saved) > 0.3, f"{winner['name']}, {saved}"
 
     judge(measure)
 

@@ -1,5 +1,6 @@
 """A config that is wrong says which key, which value, and what to do."""
 
+import itertools
 import json
 import re
 from pathlib import Path
@@ -9,7 +10,7 @@ import jsonschema
 import pytest
 
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.accelerator import fill_in
+from model_profiling.pipeline.axes import fill_in
 from model_profiling.pipeline.config import compare_pairs, json_schema, load_config, parse_config
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.schedule import (
@@ -24,12 +25,13 @@ from model_profiling.pipeline.schedule import (
     plan,
 )
 from model_profiling.platforms.base import Capabilities
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 
 pytestmark = pytest.mark.fast
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "model_profiling" / "configs"
+MEASURED = (LaneKind.TIMED, LaneKind.TRACED, LaneKind.STARTUP)
 
 
 @pytest.fixture
@@ -144,30 +146,22 @@ def executed(rounds: list[Round]) -> dict[int, int]:
     return found
 
 
-@pytest.mark.parametrize("launch_s", [0.005, 0.05, 0.5, 5.0])
-@pytest.mark.parametrize("run_s", [0.0002, 0.001, 0.05, 1.0])
-@pytest.mark.parametrize("budget_s", [None, 10.0, 60.0])
-def test_launches_and_runs_fit_the_budget(write: Any, launch_s: float, run_s: float, budget_s: float | None) -> None:
+def test_launches_and_runs_fit_the_budget() -> None:
     """Whatever a launch and an execution cost: within the budget, or as few as an interval takes."""
-    chosen = {"num_runs": None}
-    config = load_config(
-        write(experiments=[{"name": "on", **chosen}, {"name": "off", **chosen, "disable_features": ["sme2"]}])
-    )
-    cost = Cost(launch_s, run_s, launch_s, run_s, launch_s)
-    lanes, reason = plan(lanes_of(config.experiments, set()), cost, budget_s)
-    timed = [lane for lane in lanes if lane.kind is LaneKind.TIMED]
-    traced = [lane for lane in lanes if lane.kind is LaneKind.TRACED]
-    starts = [lane for lane in lanes if lane.kind is LaneKind.STARTUP]
-    assert all(lane.runs and lane.launches and lane.runs >= 3 * lane.launches for lane in (*timed, *traced))
-    assert all(lane.runs == lane.launches and 1 <= (lane.launches or 0) <= 10 for lane in starts) and len(starts) == 2
-    spent = sum(
-        lane.launches * launch_s + lane.runs * run_s for lane in (timed[0], traced[0]) if lane.launches and lane.runs
-    )
-    spent += (starts[0].launches or 0) * launch_s
-    fewest = 6 if budget_s is None else 1
-    assert spent <= (budget_s or BUDGET_S) * 1.01 or timed[0].launches == fewest, (spent, reason)
-    assert f"{budget_s or BUDGET_S:g} s" in reason
-    assert {lane.launches for lane in timed} == {timed[0].launches} and (timed[0].launches or 0) <= 100
+    asked = lanes_of([Experiment("on", num_runs=None), Experiment("off", num_runs=None)], set())
+    costs = itertools.product([0.005, 0.05, 0.5, 5.0], [0.0002, 0.001, 0.05, 1.0], [None, 10.0, 60.0])
+    for launch_s, run_s, budget_s in costs:
+        lanes, reason = plan(asked, Cost(launch_s, run_s, launch_s, run_s, launch_s), budget_s)
+        timed, traced, starts = ([lane for lane in lanes if lane.kind is kind] for kind in MEASURED)
+        assert all(lane.runs and lane.launches and lane.runs >= 3 * lane.launches for lane in (*timed, *traced))
+        assert all(lane.runs == lane.launches and 1 <= (lane.launches or 0) <= 10 for lane in starts)
+        counted = [(lane.launches or 0, lane.runs or 0) for lane in (timed[0], traced[0])]
+        spent = sum(launches * launch_s + runs * run_s for launches, runs in counted)
+        spent += (starts[0].launches or 0) * launch_s
+        fewest = 6 if budget_s is None else 1
+        assert spent <= (budget_s or BUDGET_S) * 1.01 or timed[0].launches == fewest, (spent, reason)
+        assert f"{budget_s or BUDGET_S:g} s" in reason
+        assert {lane.launches for lane in timed} == {timed[0].launches} and (timed[0].launches or 0) <= 100
 
 
 def test_counts_that_are_asked_for_are_kept(write: Any) -> None:
@@ -186,48 +180,32 @@ def test_counts_that_are_asked_for_are_kept(write: Any) -> None:
     assert counted(num_runs=7, launches=1) == (7, 1)
 
 
-@pytest.mark.parametrize("budget_s", [None, 0.001, 1.0, 60.0, 1e6])
-@pytest.mark.parametrize("num_runs", [None, 1, 2, 3, 7, 10, 59, 1000])
-@pytest.mark.parametrize("launches", [None, 1, 2, 5, 6, 100])
-def test_every_run_that_is_planned_is_taken(
-    write: Any, budget_s: float | None, num_runs: int | None, launches: int | None
-) -> None:
+def test_every_run_that_is_planned_is_taken() -> None:
     """Whatever is asked for and whatever it costs: as many executions and launches as the plan says, none dropped."""
-    asked = {"num_runs": num_runs, "launches": launches}
-    experiments = load_config(write(experiments=[{"name": "a", **asked}, {"name": "b", **asked}])).experiments
-    for cost in (Cost(0.001, 1e-5, 0.001, 1e-5), Cost(5.0, 2.0, 5.0, 2.0)):
-        lanes = lanes_of(experiments, {"b"})
+    costs = (Cost(0.001, 1e-5, 0.001, 1e-5), Cost(5.0, 2.0, 5.0, 2.0))
+    cases = itertools.product([None, 0.001, 60.0], [None, 1, 2, 3, 7, 59, 1000], [None, 1, 2, 6, 100], costs)
+    for budget_s, num_runs, launches, cost in cases:
+        lanes = lanes_of([Experiment(name, num_runs=num_runs, launches=launches) for name in ("a", "b")], {"b"})
         first = first_round(lanes, 0)
         settled, _ = plan(lanes, cost, budget_s)
         rounds = [first, *later_rounds(settled, first, 0)]
         assert executed(rounds) == {number: lane.runs for number, lane in enumerate(settled)}
-        shares = [[{i for turn in (*each.turns, each.alone) for i, _ in turn} for each in rounds]]
-        taken_part = [sum(number in part for part in shares[0]) for number in range(len(settled))]
-        assert taken_part == [lane.launches for lane in settled]
+        parts = [{i for turn in (*each.turns, each.alone) for i, _ in turn} for each in rounds]
+        assert [sum(n in part for part in parts) for n in range(len(settled))] == [lane.launches for lane in settled]
         if num_runs is not None:
             assert settled[0].runs == num_runs
         if launches is not None:
             assert settled[0].launches == min(launches, num_runs or launches)
 
 
-def test_a_budget_is_for_the_tracer_too(write: Any) -> None:
-    chosen = {"num_runs": None}
-    experiments = load_config(write(experiments=[{"name": "a", **chosen}, {"name": "b", **chosen}])).experiments
-    lanes, _ = plan(lanes_of(experiments, set()), Cost(8.0, 2.0, 8.0, 2.0, 8.0), 20.0)
+def test_a_budget_is_for_the_tracer_a_foreign_runner_is_launched_as_often_and_evidence_once() -> None:
+    chosen = [Experiment("a", num_runs=None), Experiment("b", num_runs=None)]
+    lanes, _ = plan(lanes_of(chosen, set()), Cost(8.0, 2.0, 8.0, 2.0, 8.0), 20.0)
     assert [lane.launches for lane in lanes] == [1, 1, 1, 1, 1, 1]
-
-
-def test_a_runner_that_cannot_be_paced_is_launched_as_often(write: Any) -> None:
-    config = load_config(write(experiments=[{"name": "own", "num_runs": 30}]))
-    lanes, _ = plan(lanes_of(config.experiments, {"own"}), Cost(0.1, 0.001), None)
+    lanes, _ = plan(lanes_of([Experiment("own", num_runs=30)], {"own"}), Cost(0.1, 0.001), None)
     assert [(lane.kind, lane.runs, lane.launches) for lane in lanes] == [(LaneKind.LAUNCHED, 30, 10)]
-
-
-def test_evidence_takes_one_launch_without_times(write: Any) -> None:
-    config = load_config(
-        write(experiments=[{"name": "t", "mode": "trace", "num_runs": None}, {"name": "u", "num_runs": None}])
-    )
-    assert [(lane.runs, lane.launches) for lane in lanes_of(config.experiments, set(), timed=False)] == [(1, 1)] * 2
+    evidence = [Experiment("t", mode="trace", num_runs=None), Experiment("u", num_runs=None)]
+    assert [(lane.runs, lane.launches) for lane in lanes_of(evidence, set(), timed=False)] == [(1, 1)] * 2
 
 
 @pytest.mark.parametrize("name", ["", " ", ",", "sme2,", "sve sme", "a;b"])

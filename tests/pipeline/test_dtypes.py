@@ -18,9 +18,8 @@ from model_profiling.formats.pte.dtypes import program_dtype
 from model_profiling.pipeline.defaults import default_config
 from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.pipeline.schedule import Counts
-from model_profiling.platforms.choosing import chosen
-from model_profiling.platforms.platform_table import Choice
-from model_profiling.report.content import headline
+from model_profiling.platforms.platform_table import Choice, chosen
+from model_profiling.report.content import first_screen as headline
 from model_profiling.store.run_directory import ModelRecord
 from model_profiling.upstream.faster_lowering import faster_lowering
 from sme2_kit import open_run
@@ -69,7 +68,7 @@ def test_the_whole_run_of_a_program_with_a_misleading_name_is_that_of_the_right_
         run = measured(renamed(programs["fp16"], tmp_path, name), tmp_path / name)
         model, records = run.manifest.model, run.manifest.experiments
         said.append((model.dtype, model.dtypes, [(r.name, r.disable_features) for r in records.values()]))
-        assert headline.subtitle(run).split(" · ")[1] == "fp16"
+        assert headline.title(run).endswith(", fp16")
     assert said[0] == said[1] and said[0][0] == "fp16"
 
 
@@ -99,7 +98,7 @@ def test_layers_that_are_kept_make_a_mixed_program_whose_main_dtype_decides(dtyp
     assert program_dtype(pte).shares == {dtype: 0.75, "fp32": 0.25}
     run = measured(pte, tmp_path / "run")
     words = f"mixed: 75 % of the work in {dtype}, 25 % in fp32"
-    assert words in headline.subtitle(run)
+    assert words in headline.title(run)
     assert run.manifest.model.export is not None and run.manifest.model.asked_dtype == dtype
     # What is left of the dtype that was asked for is not what decides.
     rest = export_module(Partly(), torch.randn(8, 64), tmp_path / "b", dtype=dtype, keep_fp32=("kept", "more"))

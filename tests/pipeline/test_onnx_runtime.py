@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from model_profiling.analysis.compare.onnx_profile import classify, onnx_side
 from model_profiling.analysis.compare.program_changes import PartChange, ProgramChanges, program_changes
 from model_profiling.analysis.run.selection import choose
-from model_profiling.analysis.runtimes.onnx_categories import classify
-from model_profiling.analysis.runtimes.onnx_profile import onnx_side
 from tests.conftest import ROOT, kit, needs
 
 pytestmark = pytest.mark.wide

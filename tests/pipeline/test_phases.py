@@ -19,7 +19,7 @@ from model_profiling.formats.pte.sequence import SequenceProgram, TokenMethod
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases, sequence_of, token_plan
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.store.run_directory import Phase
 from tests.conftest import kit
 from tests.helpers.bulk_dump import first_execution, write_dump
@@ -137,7 +137,7 @@ def test_a_cache_that_cannot_be_filled_is_not_taken_for_full() -> None:
 
 def test_one_command_runs_and_reports_every_phase(tmp_path: Path) -> None:
     model, out = stored("custom"), tmp_path / "out"
-    flags = ["--prefill", "40", "--decode", "8", "--depth", "0,64", "--runs", "6", "--launches", "2"]
+    flags = ["--prefill", "40", "--decode", "8", "--depth", "0,64", "--runs", "6", "--launches", "2", "--verbose"]
     done = kit("run", model, "--output-root", out, *flags, "--startup-launches", "0")
     assert done.returncode == 0, done.stderr
     assert "tokens/s" in done.stdout and "tg8@d64" in done.stdout

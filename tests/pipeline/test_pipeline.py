@@ -45,7 +45,7 @@ def default_run(toy: Toy, tmp_path_factory: pytest.TempPathFactory) -> RunDirect
     root = tmp_path_factory.mktemp("run") / "out"
     done = kit("run", toy("fp16"), "--output-root", root)
     assert done.returncode == 0, done.stderr
-    assert "interval" in done.stdout or "no comparison" in done.stderr
+    assert "off:" in done.stdout or "no comparison" in done.stderr
     check_files(root)
     return RunDirectory(root)
 
@@ -255,6 +255,7 @@ FAULTS = {
     "crashes": "kill -SEGV $$",
     "ends": "echo partly >&2; exit 77",
     "talks": "echo hello",
+    "ends no line": "head -c 3000000 /dev/zero; sleep 1000",
     "is silent": "sleep 1000",
     "crashes later": 'echo x >> $0.count; [ $(wc -l < $0.count) -lt 3 ] && exec $RUNNER "$@"\nkill -SEGV $$',
     "breaks the dump": (
@@ -264,7 +265,12 @@ FAULTS = {
 }
 _WIDE = [pytest.mark.wide]
 # The end of a runner is told in one way, whatever ended it.
-_MARKS = {"is silent": _WIDE, "ends": [*_WIDE, pytest.mark.again], "talks": [*_WIDE, pytest.mark.again]}
+_MARKS = {
+    "is silent": _WIDE,
+    "ends": [*_WIDE, pytest.mark.again],
+    "talks": [*_WIDE, pytest.mark.again],
+    "ends no line": _WIDE,
+}
 
 
 def faulty(path: Path, runner: Path, fault: str) -> str:
@@ -280,7 +286,7 @@ def named_files(text: str, below: Path) -> list[Path]:
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, marks=_MARKS.get(fault, [])) for fault in FAULTS])
 def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path: Path, runner: Path) -> None:
-    """In a new directory, in one with a good run, as the only experiment and as the second, and when run again."""
+    """In a new directory, in one with a good run, as the only experiment and as the second, and where a good run is."""
     bad = {"name": "bad", "runner_path": faulty(tmp_path / "runner", runner, fault), "num_runs": 4, "launches": 2}
     good = {"name": "good", "num_runs": 4, "launches": 2}
     both = {"analysis": {"compare_pairs": [["good", "bad"]]}, "timeout_s": 1 if fault == "is silent" else 60}
@@ -289,10 +295,12 @@ def test_the_files_that_a_failure_names_are_there(fault: str, toy: Toy, tmp_path
     second = write_config(tmp_path / "d.json", toy("fp16"), root, [good, bad], **both)
     alone = write_config(tmp_path / "e.json", toy("fp16"), root, [{**good, "name": "bad"}])
     # The last finds a good run, which a failure does not replace.
-    for path in (config, config, second, alone, config):
+    for path in (config, second, alone, config):
         (tmp_path / "runner.count").unlink(missing_ok=True)
         done = kit("run", "--config", path)
         assert (done.returncode == 0) == (path == alone), done.stderr
+        said = {"ends no line": "wrote a line of more than 1 MB", "is silent": "no output from the runner for 1 s"}
+        assert path == alone or said.get(fault, "") in done.stderr
         told = done.stderr + (root / "manifest.json").read_text()
         assert all(named.exists() for named in named_files(told, root)), told
         log = fault not in ("is silent", "breaks the dump") and path != alone
@@ -321,19 +329,6 @@ def test_the_log_of_programs_that_are_compared_stays_where_the_error_says(tmp_pa
     (log,) = named_files(done.stderr, scratch)
     assert log.read_text()
     assert [path for path in scratch.rglob("*") if path.is_file()] == [log]
-
-
-def test_a_runner_that_hangs_is_ended(toy: Toy, tmp_path: Path, runner: Path) -> None:
-    """It answers like the kit's runner and then says nothing more."""
-    hang = tmp_path / "hang"
-    said = f"{runner} --list_features"
-    hang.write_text(f'#!/bin/sh\n[ "$1" = --list_features ] && exec {said}\n{said}\nsleep 1000\n')
-    hang.chmod(0o755)
-    experiments = [{"name": "hung", "runner_path": str(hang)}]
-    config = write_config(tmp_path / "c.json", toy("fp16"), tmp_path / "out", experiments, timeout_s=2)
-    done = kit("run", "--config", config)
-    assert done.returncode == 4
-    assert "no output from the runner for 2 s" in done.stderr
 
 
 def test_two_pipelines_do_not_share_a_directory(toy: Toy, tmp_path: Path) -> None:
@@ -370,7 +365,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     chance = random.Random(0)
     finished: dict[str, Any] = {}
-    for moment in range(5 if SAMPLED else 10):
+    for moment in range(3 if SAMPLED else 10):
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.05, 1.6))
         process.send_signal(signal.SIGINT if moment % 3 == 2 else signal.SIGKILL)
@@ -420,12 +415,13 @@ def test_one_memory_layout_is_not_taken_for_many(toy: Toy, tmp_path: Path) -> No
 
 def test_several_numbers_of_threads_take_turns_and_are_compared(toy: Toy, tmp_path: Path) -> None:
     root = tmp_path / "out"
-    done = kit("run", toy("fp16"), "--threads", "1,2", "--runs", 12, "--output-root", root)
+    done = kit("run", toy("fp16"), "--threads", "1,2", "--runs", 12, "--output-root", root, "--verbose")
     assert done.returncode == 0, done.stderr
-    assert "by number of threads" in done.stdout
+    assert "\nThreads: " in done.stdout
     manifest = RunDirectory(root).manifest()
     records = manifest.experiments
-    assert {without_threads(name)[1] for name in records} == {1, 2} == {record.threads for record in records.values()}
+    assert {record.threads for record in records.values()} == {1, 2}
+    assert all(without_threads(name, record.threads)[1] for name, record in records.items())
     (schedule,) = manifest.schedules.values()
     timed = {f"{name}:timed" for name in records}
     together = [turn for turn in schedule.order if timed & set(turn)]

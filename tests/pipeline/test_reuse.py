@@ -17,13 +17,12 @@ from hypothesis import given
 from model_profiling.base.errors import InterruptionError
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.pipeline import Pipeline, PipelineResult
-from model_profiling.platforms import local
+from model_profiling.platforms import process_platform
 from model_profiling.platforms.environment import describe_host
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.runner.loaded_libraries import loaded_libraries
-from model_profiling.store.machine import Machine, installed_gib, machine_of
-from model_profiling.store.made_by import Maker
-from model_profiling.store.run_directory import RunDirectory, RunnerRecord
+from model_profiling.store.made_by import Machine, Maker, RunnerRecord, installed_gib, machine_of
+from model_profiling.store.run_directory import RunDirectory
 from model_profiling.store.runs import list_runs
 from tests.conftest import ROOT, needs
 from tests.helpers.distorted_clock import true_clock
@@ -63,7 +62,7 @@ def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def another_machine(monkeypatch: pytest.MonkeyPatch, **facts: object) -> None:
     """Be on hardware that is not here."""
-    monkeypatch.setattr(local, "describe_host", lambda: {**describe_host(), **facts})
+    monkeypatch.setattr(process_platform, "describe_host", lambda: {**describe_host(), **facts})
 
 
 def test_what_nobody_changed_is_reused_and_a_replaced_library_is_measured_again(
@@ -332,11 +331,11 @@ def test_what_changes_from_boot_to_boot_is_no_other_machine(facts: dict[str, int
 @pytest.fixture
 def forgetful(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], str]]:
     """`kept_sha256` as in a new process each time; with files that are seconds old."""
-    from model_profiling.base import kept_hashes
+    from model_profiling.base import cache
 
     monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(kept_hashes, "_YOUNG_NS", -1)
-    yield kept_hashes._sha256
+    monkeypatch.setattr(cache, "_YOUNG_NS", -1)
+    yield cache._sha256
 
 
 def test_a_hash_is_computed_once_and_again_when_anything_of_the_file_changed(

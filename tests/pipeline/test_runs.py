@@ -19,29 +19,31 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.run.staleness import check_staleness
-from model_profiling.analysis.run.validation import problems
+from model_profiling.analysis.run.validation import check_staleness, problems
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
 from model_profiling.pipeline.config import parse_config
 from model_profiling.pipeline.config_types import Experiment
+from model_profiling.pipeline.partial_run import remove_leftovers
 from model_profiling.pipeline.progress_log import (
     ALONE,
     Entry,
     PlanRecord,
     ProcessEnd,
     ProgressLog,
+    RemainingRounds,
     SessionStart,
     TurnRecord,
+    remaining_rounds,
 )
-from model_profiling.pipeline.resume import RemainingRounds, remaining_rounds
 from model_profiling.pipeline.schedule import TRACED_RUNS, Lane, LaneKind, Round, first_round, later_rounds
 from model_profiling.store.run_directory import RunDirectory, Turn
 from model_profiling.store.runs import (
     InterruptedRun,
     checked_label,
     earlier_labels,
+    interrupted_runs,
     list_runs,
     remove,
     resolve,
@@ -49,6 +51,7 @@ from model_profiling.store.runs import (
 )
 from tests.conftest import QUICK, ROOT, SAMPLED, TORCH, kit, needs
 from tests.helpers.contract_check import check_files, check_printed
+from tests.helpers.run_forge import forge_run
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 APART = ("earlier", "programs", ".partial", ".lock")
@@ -70,21 +73,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     needs(TORCH, "torch")
     home = tmp_path_factory.mktemp("tiny")
     (home / "net.py").write_text(TINY_NET)
-    assert (
-        main(
-            [
-                "export",
-                f"{home / 'net.py'}:Tiny",
-                "--input-shape",
-                "1,3,16,16",
-                "--dtype",
-                "fp32",
-                "--outdir",
-                str(home),
-            ]
-        )
-        == 0
-    )
+    words = f"export {home / 'net.py'}:Tiny --input-shape 1,3,16,16 --dtype fp32 --outdir {home}"
+    assert main(words.split()) == 0
     return next(home.glob("*.pte"))
 
 
@@ -184,7 +174,7 @@ _KILLED_AT_EVERY_CALL = """
 import json, os, shutil, sys
 from pathlib import Path
 from model_profiling.base import files
-from model_profiling.store import publication, transaction
+from model_profiling.store import runs, transaction
 from model_profiling.store.run_directory import RunDirectory
 from model_profiling.store.runs import resolve
 
@@ -217,7 +207,7 @@ def state(root):
 
 sys.addaudithook(hook)
 whole = home / "whole"
-publication.publish(whole, whole / PLACE, *prepare(whole))
+runs.publish(whole, whole / PLACE, *prepare(whole))
 wanted = state(whole)
 kills = 0
 while True:
@@ -226,7 +216,7 @@ while True:
     before = state(root)
     if (pid := os.fork()) == 0:
         left = kills
-        publication.publish(root, root / PLACE, *asked)
+        runs.publish(root, root / PLACE, *asked)
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if code == 0:
@@ -263,7 +253,7 @@ def test_a_run_killed_between_any_two_system_calls_while_it_is_put_in_place_lose
 
 
 def test_an_archive_does_not_follow_a_link_out_of_the_directory(tmp_path: Path) -> None:
-    from model_profiling.store import publication
+    from model_profiling.store import runs
 
     root, outside = tmp_path / "run", tmp_path / "outside"
     shutil.copytree(KNOWN_GOOD, root)
@@ -272,8 +262,36 @@ def test_an_archive_does_not_follow_a_link_out_of_the_directory(tmp_path: Path) 
     place = root / ".partial" / "x"
     place.mkdir(parents=True)
     with pytest.raises(InputError, match="points outside"):
-        publication.publish(root, place, RunDirectory(root).manifest(), [], [], "old")
+        runs.publish(root, place, RunDirectory(root).manifest(), [], [], "old")
     assert not any(outside.iterdir())
+
+
+@pytest.mark.parametrize("name", ["earlier", "failed", ".partial"])
+@pytest.mark.parametrize("target", ["../theirs", "src"])
+def test_nothing_is_removed_from_where_a_link_leads(name: str, target: str, tmp_path: Path) -> None:
+    root = forge_run(KNOWN_GOOD, tmp_path / "run")
+    precious = [root / target / part for part in ("kept/a.py", "old/manifest.json", "old/run.json")]
+    for path in precious:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(KNOWN_GOOD / "manifest.json", path)
+    (root / name).symlink_to(target)
+    (root / "earlier").mkdir(exist_ok=True) if name != "earlier" else None
+    with pytest.raises(InputError, match="points outside"):
+        remove_leftovers(root)
+    with pytest.raises(InputError, match="no run labelled 'old'"):
+        remove(root, "old")
+    assert earlier_labels(root) == [] and list(interrupted_runs(root)) == []
+    assert all(path.is_file() for path in precious)
+
+
+def test_a_link_among_the_runs_of_a_directory_is_none_of_them(tmp_path: Path) -> None:
+    root = forge_run(KNOWN_GOOD, tmp_path / "run")
+    forge_run(KNOWN_GOOD, root / "src")
+    (root / "earlier").mkdir()
+    (root / "earlier" / "old").symlink_to("../src")
+    with pytest.raises(InputError, match="no run labelled 'old'"):
+        remove(root, "old")
+    assert earlier_labels(root) == [] and (root / "src" / "manifest.json").is_file()
 
 
 # What an interrupted group still has to do
@@ -489,7 +507,7 @@ def complete(root: Path, runs: int) -> RunDirectory:
 
 
 def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Path) -> None:
-    path, root, chance = config(tmp_path, tiny, 48, 16), tmp_path / "out", random.Random(1)
+    path, root, chance = config(tmp_path, tiny, 192, 64), tmp_path / "out", random.Random(1)
     seen, said = 0, ""
     for moment in range(4):
         goal = seen + chance.randint(1, 9)
@@ -500,11 +518,11 @@ def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Pat
     assert seen > 4 and "planned launches are kept" in said and "Run the same command to resume" in said
     done = kit("run", "--config", path, "--quiet")
     assert done.returncode == 0 and "resuming an interrupted run" in done.stderr, done.stderr
-    run = complete(root, 48)
+    run = complete(root, 192)
     manifest = run.manifest()
     assert any("interrupted after" in note for note in manifest.experiments["left"].notes)
     (schedule,) = manifest.schedules.values()
-    assert 16 <= schedule.launches <= 16 + 4
+    assert 64 <= schedule.launches <= 64 + 4
 
 
 def test_a_part_can_be_analysed_and_is_called_one_everywhere(
@@ -517,7 +535,7 @@ def test_a_part_can_be_analysed_and_is_called_one_everywhere(
     kept = {p: p.read_bytes() for p in root.glob(".partial/*/*.progress")}
     code, shown, said = here(capsys, "run", "--config", path, "--analyze-partial", "--html")
     assert code == 0, said
-    assert "PARTIAL RUN" in shown and "of 20 planned launches" in shown
+    assert "partial run" in shown and "of 20 planned launches" in " ".join(shown.split())
     run = RunDirectory(root)
     assert run.manifest().status == "partial" and run.manifest().label.endswith("-partial")
     for name in ("report.md", "metrics.json", f"{run.manifest().model.stem}_pipeline_summary.md"):

@@ -58,7 +58,14 @@ class Bench:
             self.lab.patience = "1"
 
     def at(self, turn: int, do: Callable[[], object]) -> None:
-        self.device.faults.on_turn = at_turn(turn, do)
+        """Do something in the turn of that number from now on."""
+        self.device.faults.on_turn = at_turn(self.device.turns + turn, do)
+
+    def repaired(self) -> Faults:
+        """Connect a device without faults; returns those that it may get now."""
+        self.device.faults = Faults()
+        self.lab.connect(self.device)
+        return self.device.faults
 
     def ended_well(self, done: Finished, *said: str) -> None:
         """With a message and no traceback; every JSON file whole."""
@@ -73,15 +80,16 @@ class Bench:
         assert self.device.phone.settings() == self.settings
         assert not (device_directory(self.device.serial) / "settings.json").exists()
 
-    def nothing_runs(self) -> None:
-        until(lambda: not self.device.processes)
+    def left_changed(self, done: Finished, *said: str) -> None:
+        self.ended_well(done, *said)
+        assert "settings put global low_power 1" in done.stderr
+        assert (device_directory(self.device.serial) / "settings.json").exists()
 
     def first_is_kept_and_the_rest_continues(self) -> Finished:
         """The same command again finishes what is missing, and only that."""
         manifest = RunDirectory(self.root).manifest()
         assert manifest.experiments["first"].status == "ok"
-        self.device.faults = Faults()
-        self.lab.connect(self.device)
+        self.repaired()
         again = self.run("--verbose")
         assert again.code == 0, again.stderr
         assert "reused: first" in again.stderr
@@ -95,77 +103,64 @@ def bench(lab: Lab, shared: TestDevice, toy: Toy, tmp_path: Path) -> Bench:
     return Bench(lab, shared, toy("fp16"), tmp_path)
 
 
-def test_the_cable_is_pulled_and_stays_out(bench: Bench) -> None:
-    bench.at(IN_THE_SECOND, bench.device.unplug)
-    done = bench.run_impatiently()
-    bench.ended_well(done, "was disconnected", "not reachable")
-    # The settings cannot be restored without a device: the user is told how, and the next run does it first.
-    assert "settings put global low_power 1" in done.stderr
-    assert (device_directory(bench.device.serial) / "settings.json").exists()
-    bench.device.plug_in()
-    bench.first_is_kept_and_the_rest_continues()
+def test_whatever_happens_to_the_device_the_same_command_goes_on(bench: Bench) -> None:
+    device, kit_home = bench.device, bench.device.phone.root / "data/local/tmp/sme2_kit"
+    gone = ("was disconnected", "not reachable")
 
+    # It refuses a setting: nothing is measured in another mode than was asked for.
+    refuse = device.phone.root / "settings/.refuse"
+    refuse.touch()
+    bench.ended_well(bench.run(), "cannot change its setting low_power")
+    refuse.unlink()
+    assert not RunDirectory(bench.root).manifest_path.exists() and device.phone.settings() == bench.settings
 
-def test_the_cable_is_pulled_while_files_are_pushed(bench: Bench) -> None:
-    for path in (bench.device.phone.root / "data/local/tmp/sme2_kit").glob("bundle-*/*.so"):
+    # The cable is pulled, and then the disk is full, while files are pushed.
+    for path in (*kit_home.glob("bundle-*/*.so"), *kit_home.glob("files/*")):
         path.unlink()
-    bench.device.faults.drop_after_bytes = 3_000_000
-    done = bench.run()
-    bench.ended_well(done, "not reachable", "could not be pushed", "did not answer")
-    bench.lab.connect(bench.device)
-    again = bench.run()
-    assert again.code == 0, again.stderr
-    bench.restored()
-
-
-def test_the_device_reboots(bench: Bench) -> None:
-    bench.at(IN_THE_SECOND, bench.device.reboot)
-    bench.ended_well(bench.run(), "rebooted", "was disconnected", "not reachable")
-    bench.restored()
-    bench.first_is_kept_and_the_rest_continues()
-
-
-@pytest.mark.again
-def test_adbs_server_is_restarted(bench: Bench) -> None:
-    bench.at(IN_THE_SECOND, lambda: bench.lab.run_adb("kill-server"))
-    bench.ended_well(bench.run(), "was disconnected", "connection was cut", "not reachable")
-    bench.restored()
-    bench.first_is_kept_and_the_rest_continues()
-
-
-def test_the_devices_disk_is_full_when_files_are_pushed(bench: Bench) -> None:
-    for path in (bench.device.phone.root / "data/local/tmp/sme2_kit/files").iterdir():
-        path.unlink()
-    bench.device.faults.no_space = True
+    device.faults.drop_after_bytes = 3_000_000
+    bench.ended_well(bench.run(), "not reachable", "could not be pushed", "did not answer")
+    bench.repaired().no_space = True
     done = bench.run()
     bench.ended_well(done, "its disk is full")
     assert "Free some space" in done.stderr
     bench.restored()
 
-
-def test_the_devices_disk_is_full_when_the_runner_writes(bench: Bench) -> None:
-    bench.device.faults.file_blocks = 2
-    bench.ended_well(bench.run(), "cannot be written")
+    # It reboots.
+    bench.repaired()
+    bench.at(IN_THE_SECOND, device.reboot)
+    bench.ended_well(bench.run(), "rebooted", *gone)
     bench.restored()
 
+    # Its shell hangs, and then the cable is pulled and stays out. The settings cannot be restored without a device: the
+    # user is told how, and the next run does it first.
+    bench.repaired()
+    bench.at(1, lambda: setattr(device.faults, "hang", True))
+    bench.left_changed(bench.run_impatiently(), "does not answer", "did not answer")
+    device.unplug()
+    device.plug_in()
+    bench.repaired()
+    bench.at(1, device.unplug)
+    bench.left_changed(bench.run_impatiently(), *gone)
+    device.plug_in()
 
-@pytest.mark.again
-def test_the_runner_is_killed_by_the_system(bench: Bench) -> None:
-    bench.at(IN_THE_SECOND, lambda: bench.device.signal_runners(signal.SIGKILL))
-    done = bench.run()
-    bench.ended_well(done, "SIGKILL")
-    assert "possibly out of memory" in done.stderr
+    # Its disk is full when the runner writes.
+    bench.repaired().file_blocks = 2
+    bench.ended_well(bench.run(), "cannot be written")
     bench.restored()
     bench.first_is_kept_and_the_rest_continues()
 
 
-def test_the_devices_shell_hangs(bench: Bench) -> None:
-    bench.at(IN_THE_SECOND, lambda: setattr(bench.device.faults, "hang", True))
-    done = bench.run_impatiently()
-    bench.ended_well(done, "does not answer", "did not answer")
-    assert "settings put global low_power 1" in done.stderr
-    bench.device.unplug()
-    bench.device.plug_in()
+@pytest.mark.again
+def test_adbs_server_is_restarted_and_the_runner_killed_by_the_system(bench: Bench) -> None:
+    bench.at(IN_THE_SECOND, lambda: bench.lab.run_adb("kill-server"))
+    bench.ended_well(bench.run(), "was disconnected", "connection was cut", "not reachable")
+    bench.restored()
+    bench.repaired()
+    bench.at(2, lambda: bench.device.signal_runners(signal.SIGKILL))
+    done = bench.run()
+    bench.ended_well(done, "SIGKILL")
+    assert "possibly out of memory" in done.stderr
+    bench.restored()
     bench.first_is_kept_and_the_rest_continues()
 
 
@@ -175,7 +170,7 @@ def test_a_runner_that_hangs_is_ended_on_the_device_too(bench: Bench, toy: Toy, 
     done = bench.lab.kit(bench.device, "--config", config, "--power-mode", "boost")
     bench.ended_well(done, "no output from the runner for 3 s")
     bench.restored()
-    bench.nothing_runs()
+    until(lambda: not bench.device.processes)
 
 
 def test_a_second_run_on_the_same_device_waits_and_disturbs_nothing(bench: Bench, toy: Toy, tmp_path: Path) -> None:
@@ -202,19 +197,6 @@ def test_a_second_run_on_the_same_device_waits_and_disturbs_nothing(bench: Bench
     bench.restored()
 
 
-def test_settings_that_the_device_refuses(bench: Bench) -> None:
-    refuse = bench.device.phone.root / "settings/.refuse"
-    refuse.touch()
-    done = bench.run()
-    refuse.unlink()
-    bench.ended_well(done, "cannot change its setting low_power")
-    # Nothing is measured in another mode than was asked for.
-    assert not RunDirectory(bench.root).manifest_path.exists()
-    assert bench.device.phone.settings() == bench.settings
-    assert bench.run("--only", "first").code == 0
-    bench.restored()
-
-
 @pytest.mark.parametrize(
     "how", [pytest.param(signal.SIGINT, marks=pytest.mark.again), signal.SIGKILL], ids=["ctrl-c", "killed"]
 )
@@ -238,4 +220,4 @@ def test_the_kit_itself_is_interrupted(bench: Bench, how: signal.Signals) -> Non
         samples = run.samples(run.manifest(), name)
         assert sum(len(turn.ns) for turn in samples.timed) == 6 and len(samples.traced_launches) == 2
     assert sum("interrupted after" in " ".join(record.notes) for record in records.values()) == 1
-    bench.nothing_runs()
+    until(lambda: not bench.device.processes)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,21 +14,23 @@ import msgspec
 import pytest
 
 from model_profiling.analysis.run.dumps import AnalysisSummary
-from model_profiling.analysis.run.output_checks import verify_outputs
 from model_profiling.analysis.run.run_forecasts import forecasts
+from model_profiling.analysis.run.validation import verify_outputs
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.base.errors import RunError, SetupError
 from model_profiling.base.files import read_json
+from model_profiling.cli.main import main
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.runner import features
+from model_profiling.runner import sdk as sdks
 from model_profiling.runner.protocol import Exit
-from model_profiling.runner.sdk import fetched_sdk
-from model_profiling.runner.targets import TARGETS, host_target
+from model_profiling.runner.sdk import TARGETS, host_target
 from model_profiling.store.run_directory import RunDirectory
-from model_profiling.upstream.cpuinfo import OFFSETS
+from model_profiling.upstream.libraries import OFFSETS
 from sme2_kit import Run
-from tests.conftest import ROOT, kit, needs_emulator
+from tests.conftest import ROOT, kit, needs_emulator, needs_hardware
+from tests.helpers.adb_lab import write_config
 from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.llm_programs import stored
 
@@ -72,20 +75,21 @@ def kernels_of(run: RunDirectory, rung: str) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-def test_each_rung_runs_the_kernels_of_its_features(runs: dict[str, RunDirectory], dtype: str) -> None:
+def test_each_rung_runs_the_kernels_of_its_features_and_outputs_agree(
+    runs: dict[str, RunDirectory], dtype: str
+) -> None:
     neon, sme1, sme2 = (kernels_of(runs[dtype], rung) for rung in RUNGS)
     assert not [kernel for kernel in neon if "_sme" in kernel]
     assert [kernel for kernel in sme1 if "matmul" in kernel and "_sme_" in kernel]
     assert not [kernel for kernel in sme1 if "_sme2_" in kernel]
     assert [kernel for kernel in sme2 if "matmul" in kernel and "_sme2_" in kernel]
-
-
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
-def test_outputs_agree_between_rungs_and_with_eager(runs: dict[str, RunDirectory], dtype: str) -> None:
+    # Between rungs, and with eager.
     summary = summary_of(runs[dtype])
     verify_outputs(summary)
     assert summary.metrics is not None
     assert len(summary.metrics.agreements) == 5
+    assert "why not SME2" in (runs[dtype].path / "kernel_view.md").read_text()
+    assert set(json.loads((runs[dtype].path / "kernels.json").read_text())["experiments"]) == set(RUNGS)
 
 
 def test_every_operator_has_its_kernel_or_the_reason_why_not(runs: dict[str, RunDirectory]) -> None:
@@ -99,7 +103,7 @@ def test_every_operator_has_its_kernel_or_the_reason_why_not(runs: dict[str, Run
         assert coverage.work is not None and coverage.work_on_sme2 is not None
         assert 0.9 < coverage.work_on_sme2 / coverage.work < 1
     reasons = " ".join(x.why_not for x in coverage_of(runs["fp16"], "emulator_sme2").operators)
-    assert "1x1 convolution in fp16 lowered to an unpacked fully connected" in reasons
+    assert "1x1 convolution in fp16: XNNPACK does not use an SME2 kernel" in reasons
     assert "depthwise" in reasons
 
 
@@ -179,7 +183,7 @@ def test_coverage_of_every_kind_is_what_a_reader_of_xnnpack_expects(
 
     register("every_kind", EveryKind)
     model = export(ExportRequest("every_kind", tmp_path, "fp32")).paths.pte
-    done = kit("kernels", model, "--output-root", tmp_path / "out", "--json")
+    done = kit("kernels", model, "--output-root", tmp_path / "out", "--level", "sme2", "--json")
     assert done.returncode == 0, done.stderr
     evidence = json.loads(done.stdout)
     check_printed("kernels", evidence)
@@ -195,10 +199,9 @@ def test_coverage_of_every_kind_is_what_a_reader_of_xnnpack_expects(
 
 
 def test_kernel_counts_are_the_same_from_run_to_run(runs: dict[str, RunDirectory], toy: Toy, tmp_path: Path) -> None:
-    assert kit("kernels", toy("int8"), "--output-root", tmp_path).returncode == 0
-    for rung in RUNGS:
-        first = summary_of(runs["int8"]).experiments[rung].kernels
-        assert summary_of(RunDirectory(tmp_path)).experiments[rung].kernels == first
+    assert kit("kernels", toy("int8"), "--output-root", tmp_path, "--level", "sme2").returncode == 0
+    again = summary_of(RunDirectory(tmp_path)).experiments["emulator_sme2"].kernels
+    assert again == summary_of(runs["int8"]).experiments["emulator_sme2"].kernels
 
 
 def test_emulated_time_is_never_shown_as_latency(runs: dict[str, RunDirectory], toy: Toy) -> None:
@@ -225,14 +228,6 @@ def test_emulated_time_is_never_shown_as_latency(runs: dict[str, RunDirectory], 
     assert kit("validate", "--results", run.path).returncode == 0
 
 
-def test_the_run_directory_has_the_kernel_files(runs: dict[str, RunDirectory]) -> None:
-    for run in runs.values():
-        view = (run.path / "kernel_view.md").read_text()
-        assert "why not SME2" in view
-        data = json.loads((run.path / "kernels.json").read_text())
-        assert set(data["experiments"]) == set(RUNGS)
-
-
 def test_outputs_that_part_are_an_error_that_names_a_suspect(runs: dict[str, RunDirectory]) -> None:
     summary = summary_of(runs["fp32"])
     assert summary.metrics is not None
@@ -244,16 +239,25 @@ def test_outputs_that_part_are_an_error_that_names_a_suspect(runs: dict[str, Run
     assert "Convolution (NHWC, PF32) IGEMM #1" in caught.value.hint
 
 
-def test_no_emulator_is_one_message_with_its_fix(toy: Toy, tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("c++", "g++", "as", "ld", "env", "aarch64-linux-gnu-g++"):
+@pytest.mark.parametrize(
+    ("lacking", "said", "hint"),
+    [
+        ("qemu-aarch64", "qemu-aarch64 is not in PATH", "install_emulator.sh"),
+        ("aarch64-linux-gnu-g++", "no compiler for linux-aarch64", "apt-get install"),
+    ],
+)
+def test_no_emulator_or_cross_compiler_is_one_message_with_its_fix(
+    lacking: str, said: str, hint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    native = host_target().name == "linux-aarch64" and "g++" in lacking
+    needs_hardware(not native, "this machine's own compiler is the Arm one")
+    for name in {"c++", "g++", "as", "ld", "env", "aarch64-linux-gnu-g++", "qemu-aarch64"} - {lacking}:
         if found := shutil.which(name):
-            (tools / name).symlink_to(found)
-    done = kit("kernels", toy("fp32"), "--output-root", tmp_path / "out", env={"PATH": str(tools)})
-    assert done.returncode == 3
-    assert "qemu-aarch64 is not in PATH" in done.stderr
-    assert "install_emulator.sh" in done.stderr
+            (tmp_path / name).symlink_to(found)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SetupError, match=said) as caught:
+        EmulatorPlatform()
+    assert hint in caught.value.hint
 
 
 def test_an_old_emulator_shows_what_it_can_and_says_what_it_cannot(toy: Toy, tmp_path: Path) -> None:
@@ -269,106 +273,70 @@ def test_an_old_emulator_shows_what_it_can_and_says_what_it_cannot(toy: Toy, tmp
     environment = {"PATH": f"{old.parent}{os.pathsep}{os.environ['PATH']}"}
     done = kit("kernels", toy("int8"), "--output-root", tmp_path / "out", env=environment)
     assert done.returncode == 0, done.stderr
-    assert "does not support sme1 and sme2" in done.stdout
-    assert "SME2 runs 0 of 8" in done.stdout
+    assert "does not support sme1 and sme2" in done.stderr
+    # Who reads only the answer does not take the emulator's lack for the model's.
+    assert "emulated without SME2" in done.stdout and "0 of 8 CONV and GEMM operators" in done.stdout
     checks = {check["what"]: check for check in json.loads(kit("doctor", "--json", env=environment).stdout)}
     assert not checks["emulator"]["ok"]
     assert "install_emulator.sh" in checks["emulator"]["fix"]
 
 
-@pytest.mark.skipif(
-    host_target().name == "linux-aarch64", reason="hardware: this machine's own compiler is the Arm one"
-)
-def test_no_cross_compiler_is_one_message_with_its_fix(toy: Toy, tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name in ("c++", "g++", "as", "ld", "qemu-aarch64"):
-        if found := shutil.which(name):
-            (tools / name).symlink_to(found)
-    done = kit("kernels", toy("fp32"), env={"PATH": str(tools)}, cwd=tmp_path)
-    assert done.returncode == 3
-    assert "no compiler for linux-aarch64" in done.stderr
-
-
-def test_without_a_network_the_other_wheel_is_an_error_and_nothing_half_done_stays(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("damage", ["no network", "no zip", "bad checksum", "nothing inside"])
+def test_a_wheel_that_cannot_be_fetched_or_is_damaged_is_an_error_and_nothing_half_done_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: str
 ) -> None:
     monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path))
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    with pytest.raises(SetupError, match="could not be fetched"):
-        fetched_sdk("macosx_14_0_arm64", "1.5.1")
-    assert list((tmp_path / "sdk").iterdir()) == []
 
+    def download(_platform: str, version: str, into: Path) -> Path:
+        wheel = into / f"executorch-{version}.whl"
+        with zipfile.ZipFile(wheel, "w") as archive:
+            archive.writestr("executorch-1.5.1.dist-info/RECORD", "")
+            if damage != "nothing inside":
+                archive.writestr("executorch/lib/libexecutorch_backend_xnnpack.dylib", b"A" * 1000)
+        data = wheel.read_bytes()
+        spoilt = {"no zip": data[: len(data) // 3], "bad checksum": data.replace(b"A" * 1000, b"B" * 1000)}
+        wheel.write_bytes(spoilt.get(damage, data))
+        return wheel
 
-@pytest.mark.parametrize("damage", ["no zip", "bad checksum", "nothing inside"])
-def test_a_damaged_wheel_is_never_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, damage: str) -> None:
-    import zipfile
-
-    links = tmp_path / "links"
-    links.mkdir()
-    version = f"{sys.version_info.major}{sys.version_info.minor}"
-    wheel = links / f"executorch-1.5.1-cp{version}-cp{version}-macosx_14_0_arm64.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr(
-            "executorch-1.5.1.dist-info/METADATA", "Metadata-Version: 2.1\nName: executorch\nVersion: 1.5.1\n"
-        )
-        archive.writestr("executorch-1.5.1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: false\n")
-        archive.writestr("executorch-1.5.1.dist-info/RECORD", "")
-        if damage != "nothing inside":
-            archive.writestr("executorch/lib/libexecutorch_backend_xnnpack.dylib", b"A" * 1000)
-    data = wheel.read_bytes()
-    wheel.write_bytes(
-        {"no zip": data[: len(data) // 3], "bad checksum": data.replace(b"A" * 1000, b"B" * 1000)}.get(damage, data)
-    )
-    monkeypatch.setenv("SME2_KIT_CACHE", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(links))
-    with pytest.raises(SetupError) as caught:
-        fetched_sdk("macosx_14_0_arm64", "1.5.1")
-    assert caught.value.hint
-    assert list((tmp_path / "sdk").iterdir()) == []
+    if damage != "no network":
+        monkeypatch.setattr(sdks, "_download", download)
+    with pytest.raises(SetupError, match="could not be fetched" if damage == "no network" else None) as caught:
+        sdks.fetched_sdk("macosx_14_0_arm64", "1.5.1")
+    assert caught.value.hint and list((tmp_path / "sdk").iterdir()) == []
 
 
 def test_logs_of_a_users_trace_runner_are_read(tmp_path: Path) -> None:
-    on = tmp_path / "on.log"
+    on, off = tmp_path / "on.log", tmp_path / "off.log"
     on.write_text(
         "Debug (XNNPACK): Using gemm microkernel 'xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2'\n"
         "I 00:00 Using dwconv microkernel 'xnn_f32_dwconv_minmax_ukernel_9p4c__neonfma'\n"
         * 2
         + "calling kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa\n"
     )
-    off = tmp_path / "off.log"
     off.write_text("Using gemm microkernel 'xnn_f32_gemm_minmax_ukernel_6x8__neonfma'\n")
     tools = ROOT / "model_profiling" / "tools"
-    done = subprocess.run(
-        [sys.executable, tools / "xnntrace_to_kernels.py", on], capture_output=True, text=True, check=True
-    )
-    kernels = {entry["kernel"]: entry for entry in json.loads(done.stdout)["kernels"]}
+
+    def used(tool: str, *logs: Path) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            [sys.executable, tools / f"{tool}.py", *logs], capture_output=True, text=True, check=False
+        )
+
+    kernels = {each["kernel"]: each for each in json.loads(used("xnntrace_to_kernels", on).stdout)["kernels"]}
     assert kernels["xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"]["instructions"] == "sme2"
     assert kernels["xnn_pf32_gemm_minmax_ukernel_32x32__neonsme2"]["count"] == 2
     assert kernels["xnn_f32_dwconv_minmax_ukernel_9p4c__neonfma"]["instructions"] == "neonfma"
     assert kernels["kai_run_matmul_clamp_f32_f32p2vlx1_f32p2vlx1biasf32_sme2_mopa"]["instructions"] == "sme2"
-    view = subprocess.run(
-        [sys.executable, tools / "generate_kernel_view.py", on, off], capture_output=True, text=True, check=True
-    )
-    assert "neonsme2" in view.stdout and "| on | off |" in view.stdout
+    view = used("generate_kernel_view", on, off).stdout
+    assert "neonsme2" in view and "| on | off |" in view
     (tmp_path / "none.log").write_text("nothing here")
-    none = subprocess.run(
-        [sys.executable, tools / "xnntrace_to_kernels.py", tmp_path / "none.log"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    none = used("xnntrace_to_kernels", tmp_path / "none.log")
     assert none.returncode == 2 and "names no kernels" in none.stderr
 
 
 def test_a_trace_run_on_this_machine_says_what_evidence_there_is(toy: Toy, tmp_path: Path) -> None:
-    config = tmp_path / "c.json"
-    experiments = [{"name": "traced", "mode": "xnntrace", "num_runs": 1, "warmup": 0}]
-    config.write_text(
-        json.dumps({"model": str(toy("int8")), "output_root": str(tmp_path / "out"), "experiments": experiments})
-    )
+    traced = {"name": "traced", "mode": "xnntrace", "num_runs": 1, "warmup": 0}
+    config = write_config(tmp_path / "c.json", toy("int8"), tmp_path / "out", [traced])
     done = kit("run", "--config", config)
     assert done.returncode == 0, done.stderr
     record = RunDirectory(tmp_path / "out").manifest().experiments["traced"]
@@ -394,7 +362,7 @@ def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
     kept = prediction["shares"]["Data Movement"] * prediction["predicted_ms"]
     assert kept == pytest.approx(now["shares"]["Data Movement"] * now["execute_ms"])
     reasons = {entry["kind"]: entry["why_not"] for entry in forecast["left"]}
-    assert "KleidiAI has no SME2 kernel" in reasons["depthwise"] and reasons["transpose"] == ""
+    assert "XNNPACK does not use an SME2 kernel" in reasons["depthwise"] and reasons["transpose"] == ""
 
     done = kit("forecast", measured_run, runs["fp16"].path, "--json")
     assert done.returncode == 0, done.stderr
@@ -414,16 +382,17 @@ def test_a_forecast_speeds_up_what_sme2_takes_and_leaves_the_rest(
     assert done.returncode == 0, done.stderr
     for name in ("report.md", "report.html"):
         assert "With SME2 (predicted)" in (copy / name).read_text()
-    assert (copy / "report_charts" / "forecast.png").is_file()
+    assert (copy / "report_charts" / "sme2.png").is_file()
 
 
 def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
-    runs: dict[str, RunDirectory], measured_run: Path, tmp_path: Path
+    runs: dict[str, RunDirectory], measured_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def refused(*arguments: object) -> str:
-        done = kit("forecast", *arguments)
-        assert (done.returncode, done.stdout) == (2, "")
-        return done.stderr
+        assert main(["forecast", *map(str, arguments)]) == 2
+        said = capsys.readouterr()
+        assert said.out == ""
+        return said.err
 
     emulated = runs["fp16"].path
     assert "is emulated and has no times" in refused(emulated, emulated)
@@ -432,16 +401,11 @@ def test_a_forecast_wants_a_measured_run_and_an_emulated_one_of_the_same_model(
     assert "exclude each other" in refused(measured_run, emulated, "--speedup", 4, "--target", "apple_m4")
     assert "there is no target nowhere" in refused(measured_run, emulated, "--target", "nowhere")
     assert "in fp16 on CPU 7" in refused(measured_run, emulated, "--target", "arm_phone")
-    other = tmp_path / "other.py"
+    other, flags = tmp_path / "other.py", ("--input-shape", "1,8", "--dtype", "fp32", "--outdir", tmp_path / "net")
     other.write_text(
         "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(8, 8)\n"
     )
-    assert (
-        kit(
-            "export", f"{other}:Net", "--input-shape", "1,8", "--dtype", "fp32", "--outdir", tmp_path / "net"
-        ).returncode
-        == 0
-    )
+    assert kit("export", f"{other}:Net", *flags).returncode == 0
     assert kit("run", tmp_path / "net/net_xnnpack_fp32.pte", "--output-root", tmp_path / "one").returncode == 0
     assert "different models" in refused(tmp_path / "one", emulated)
 

@@ -6,8 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from model_profiling.platforms.cpus import sme_units
-from model_profiling.platforms.sme_units import REGISTER, apple_units, linux_units, units
+from model_profiling.platforms.cpus import REGISTER, apple_units, linux_units, sme_units, units
 
 # Arm's implementer and a revision: what else stands in the register.
 _ARM = 0x41 << 24 | 0x10 << 16
@@ -35,7 +34,11 @@ def sysfs(home: Path, registers: dict[int, int]) -> Path:
         (dict.fromkeys(range(2), _ARM | 2 << 13 | 7), [1, 1], ["0", "1"]),
         ({n: _ARM | 0b11 << 13 | n // 2 << 32 for n in range(4)}, [2, 2], ["0-1", "2-3"]),
         # Priorities and other fields do not tell units apart.
-        ({0: _ARM | 1, 1: _ARM | 1 | 1 << 15 | 3 << 56}, [2], ["0-1"]),
+        ({0: _ARM | 1, 1: _ARM | 1 | 1 << 15 | 3 << 60}, [2], ["0-1"]),
+        # NSMC: CPUs of one affinity share several units, no more than there are CPUs.
+        (dict.fromkeys(range(4), _ARM | 3 << 13 | 1 << 56), [2, 2], ["0-3", "0-3"]),
+        (dict.fromkeys(range(3), _ARM | 3 << 13 | 1 << 56), [2, 1], ["0-2", "0-2"]),
+        (dict.fromkeys(range(2), _ARM | 1 | 7 << 56), [1, 1], ["0-1", "0-1"]),
     ],
 )
 def test_cpus_of_one_affinity_share_a_unit(
@@ -43,19 +46,17 @@ def test_cpus_of_one_affinity_share_a_unit(
 ) -> None:
     found = linux_units(sysfs(tmp_path, registers))
     expected = {} if shared_by is None else {"shared_by": shared_by, "cpus": cpus, "source": "smidr_el1"}
-    assert found == expected
+    # Where several CPUs are said to share one unit, there may be more: the field may not be told.
+    least = any(value >> 56 & 15 for value in registers.values()) is False and max(shared_by or [1]) > 1
+    assert found == expected | ({"at_least": True} if least else {})
 
 
 def test_what_is_no_register_says_nothing(tmp_path: Path) -> None:
     home = sysfs(tmp_path, {0: _ARM | 1, 1: _ARM | 1})
     (home / "cpu1" / REGISTER).write_text("")
-    assert linux_units(home) == {}
-    assert linux_units(tmp_path / "nowhere") == {}
-
-
-@given(st.dictionaries(st.text(max_size=6), st.text(max_size=20)))
-def test_no_text_is_read_as_units_by_chance(registers: dict[str, str]) -> None:
-    assert units(registers) == {} or all(name.startswith("cpu") for name in registers)
+    assert linux_units(home) == linux_units(tmp_path / "nowhere") == {}
+    for name, text in (("cpu", "0x1"), ("cpu0", "1"), ("cpu0 ", "0x1"), ("cpu00000", "0x1"), ("cpu0", "0x" + "1" * 17)):
+        assert units({name: text}) == {}
 
 
 @given(st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=12))

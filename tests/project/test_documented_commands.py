@@ -29,7 +29,6 @@ COMMANDS: list[tuple[str, str]] = [
     # Overview and quickstart
     ("bash model_profiling/scripts/setup_repo.sh", ""),
     ("bash model_profiling/scripts/build_runners.sh", ""),
-    (f"python model_profiling/scripts/analyze_results.py --run-dir {_RUN}", f"{_RUN}/analysis_summary.json"),
     # Model onboarding and export
     (
         "python model_profiling/export/export_model.py \\\n--model toy_cnn \\\n--dtype fp16 \\\n"

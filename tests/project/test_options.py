@@ -1,8 +1,6 @@
 """Every option of an export is on every surface that its row names, and a new row is all that a new one needs."""
 
-import argparse
 import asyncio
-import importlib
 import inspect
 import os
 import subprocess
@@ -14,13 +12,15 @@ from typing import Any
 import pytest
 
 import sme2_kit
+from model_profiling.api.definition import find
 from model_profiling.cli import export as export_command
+from model_profiling.cli.arguments import keywords
 from model_profiling.export import options
-from model_profiling.export.command import arguments, recorded, typed
 from model_profiling.export.options import DECIDING, OPTIONS, ExportKeywords, Option, ProfileKeywords, TuneKeywords
-from model_profiling.export.request import ExportRequest
+from model_profiling.export.request import ExportRequest, arguments, recorded, typed
 from model_profiling.store.artifacts import Delegation, ExportRecord
 from tests.conftest import ROOT
+from tests.helpers.parsers import parser_of
 
 VERBS = typing.get_args(options.Verb)
 KEYWORDS = {"export": ExportKeywords, "profile": ProfileKeywords, "numerics": ProfileKeywords, "tune": TuneKeywords}
@@ -41,12 +41,6 @@ def request(tmp_path: Path, **given: Any) -> ExportRequest:
     return ExportRequest("toy_cnn", tmp_path, target="toy_cnn", **given)
 
 
-def parser_of(verb: str) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser()
-    importlib.import_module(f"model_profiling.cli.{verb}").prepare_parser(parser)
-    return parser
-
-
 def on_record(asked: ExportRequest) -> ExportRecord:
     facts: dict[str, Any] = {"source": "", "weights": "", "created": "", "delegation": Delegation(0, 0, 0, [])}
     facts |= {"inputs": [], "outputs": [], "versions": {}, "files": {}, "stage_seconds": {}}
@@ -61,15 +55,15 @@ def test_every_command_of_a_row_has_its_flag_and_no_other_has(row: Option, tmp_p
         if verb in row.verbs:
             assert row.flag in flags[row.name].option_strings
             words = row.words(other(row, tmp_path))
-            given = export_command.options_given(parser_of(verb).parse_args(words))
+            given = keywords(parser_of(verb).parse_args(words), [*find(f"@{verb}")])
             assert row.read(given[row.name]) == other(row, tmp_path)
 
 
 @EVERY
 def test_every_function_of_a_row_has_its_keyword_with_the_default_of_the_command(row: Option) -> None:
-    for verb, keywords in KEYWORDS.items():
+    for verb, names in KEYWORDS.items():
         parameters = inspect.signature(getattr(sme2_kit, verb)).parameters
-        assert (row.name in parameters) == (verb in row.verbs) == (row.name in keywords.__annotations__), verb
+        assert (row.name in parameters) == (verb in row.verbs) == (row.name in names.__annotations__), verb
         if row.name in parameters:
             assert parameters[row.name].default == options.settled(verb, {})[row.name]  # type: ignore[arg-type]
         else:
@@ -90,7 +84,8 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @EVERY
 def test_every_tool_of_a_row_has_its_parameter(row: Option, tools: dict[str, Any], tmp_path: Path) -> None:
     from model_profiling.mcp_server.boundary import Workspace
-    from model_profiling.mcp_server.export_options import option_words
+    from model_profiling.mcp_server.tool_table import TOOLS
+    from model_profiling.mcp_server.tools import Tools
 
     for verb in VERBS:
         properties = tools[verb]
@@ -99,8 +94,8 @@ def test_every_tool_of_a_row_has_its_parameter(row: Option, tools: dict[str, Any
             assert row.help_of(verb)[1:] in properties[row.name]["description"]
             (tmp_path / "samples").mkdir(exist_ok=True)
             value = row.plain(other(row, Path("samples")))
-            words = option_words({row.name: value}, Workspace(tmp_path))
-            given = export_command.options_given(parser_of(verb).parse_args(words))
+            words = Tools(Workspace(tmp_path)).words(next(t for t in TOOLS if t.name == verb), {row.name: value})
+            given = keywords(parser_of(verb).parse_args(words), [*find(f"@{verb}")])
             assert row.read(given[row.name]) == other(row, tmp_path / "samples")
 
 

@@ -129,8 +129,7 @@ def test_the_reference_has_every_function_with_its_arguments(site: Path) -> None
     for name in sme2_kit.__all__:
         kind = getattr(sme2_kit, name)
         if callable(kind) and name not in ("OnProgress",):
-            place = f"model_profiling.api.{name}" if name[0].islower() else f"{kind.__module__}.{name}"
-            assert f'id="{place}"' in text, place
+            assert f'id="{kind.__module__}.{name}"' in text, name
     assert "budget_s" in re.sub(r"<[^>]+>", "", text)
 
 

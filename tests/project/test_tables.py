@@ -1,6 +1,5 @@
 """Dtypes and platforms stand in one table each: nothing else lists them, and every surface offers what is in it."""
 
-import argparse
 import ast
 import re
 from collections.abc import Iterator
@@ -12,7 +11,6 @@ import msgspec
 import pytest
 
 from model_profiling.base import dtypes
-from model_profiling.cli import check, export, platform_flags, roofs, tune
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.pipeline.defaults import output_root_of
 from model_profiling.platforms import platform_table
@@ -20,6 +18,7 @@ from model_profiling.platforms.platform_table import PLATFORMS, Choice
 from model_profiling.runner import features
 from model_profiling.upstream import xnnpack_schema
 from tests.conftest import ROOT
+from tests.helpers.parsers import parser_of
 
 PACKAGE = ROOT / "model_profiling"
 DTYPE_TABLE, PLATFORM_TABLE = "base/dtypes.py", "platforms/platform_table.py"
@@ -96,35 +95,30 @@ def test_lists_are_found_whatever_they_are_written_as(code: str) -> None:
     assert found == (code[0] != "[")
 
 
-def offered(command: object) -> tuple[str, ...]:
-    parser = argparse.ArgumentParser()
-    command.prepare_parser(parser)  # type: ignore[attr-defined]
-    return next(tuple(a.choices or ()) for a in parser._actions if "--dtype" in a.option_strings)
+def offered(command: str) -> tuple[str, ...]:
+    return next(tuple(a.choices or ()) for a in parser_of(command)._actions if "--dtype" in a.option_strings)
 
 
 def test_every_surface_offers_the_dtypes_that_can_be_exported() -> None:
-    assert all(offered(command) == dtypes.NAMES for command in (export, check, tune))
+    assert all(offered(command) == dtypes.NAMES for command in ("export", "check", "tune"))
     # What has rates of its own: one of each arithmetic.
-    assert offered(roofs) == dtypes.ARITHMETICS
+    assert offered("roofs") == dtypes.ARITHMETICS
     swept = sweep_file.json_schema()["$defs"]["SweepFile"]["properties"]["dtypes"]["items"]
     assert tuple(swept["enum"]) == dtypes.NAMES
     for name in dtypes.NAMES:
         assert output_root_of(Path(f"net_xnnpack_{name}.pte"), "linux").parts[0] == "out_net"
 
 
-def test_mcp_parameters_offer_what_the_tables_have() -> None:
+def test_tools_offer_what_the_tables_have() -> None:
     pytest.importorskip("mcp")
-    from pydantic import TypeAdapter
+    from model_profiling.analysis.sme2.target import kit_targets
+    from model_profiling.mcp_server.tool_table import TOOLS
+    from model_profiling.mcp_server.tools import signature_of
 
-    from model_profiling.mcp_server import parameters
-
-    for kind, names in (
-        (parameters.Dtype, dtypes.NAMES),
-        (parameters.PlatformName, platform_table.NAMES),
-        (parameters.PlatformHere, platform_table.HERE),
-    ):
-        schema = TypeAdapter(kind).json_schema()
-        assert (schema["type"], tuple(schema["enum"])) == ("string", names)
+    shown = {row.name: str(signature_of(row)) for row in TOOLS}
+    assert all(repr(name) in shown["export"] for name in dtypes.NAMES)
+    assert all(repr(target.name) in shown["forecast"] for target in kit_targets())
+    assert all(example in shown["run"] for example in platform_table.EXAMPLES)
 
 
 @pytest.mark.parametrize("row", dtypes.EXPORTED, ids=lambda row: row.name)
@@ -150,10 +144,9 @@ def test_a_platform_can_be_opened_and_takes_what_a_choice_has(row: platform_tabl
 
 
 def test_every_surface_offers_the_platforms_and_all_that_they_take() -> None:
-    parser = argparse.ArgumentParser()
-    platform_flags.prepare_parser(parser)
-    flags = {action.dest: action for action in parser._actions}
-    assert flags.keys() - {"help"} == {part.name for part in fields(Choice)}
+    for command in ("profile", "run", "compare", "kernels", "numerics", "tune", "roofs", "history"):
+        flags = {action.dest: action for action in parser_of(command)._actions}
+        assert {part.name for part in fields(Choice)} - {"no_lock"} <= flags.keys() and "lock" in flags
     assert tuple(flags["platform"].choices or ()) == platform_table.NAMES
     settings = {name for name, owners in platform_table.OWNERS.items() if owners}
     # A sweep keeps what was pushed: its next run needs it.

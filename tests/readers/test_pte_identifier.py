@@ -7,7 +7,7 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
@@ -29,6 +29,7 @@ def program(folder: Path, identifier: bytes = b"ET13") -> Path:
     return path
 
 
+@settings(max_examples=25)
 @given(st.binary(min_size=4, max_size=4))
 def test_the_runner_takes_one_identifier(identifier: bytes) -> None:
     head = b"\0\0\0\0" + identifier

@@ -4,9 +4,8 @@ import msgspec
 import pytest
 
 from model_profiling.analysis.compare.aspects import Aspect, What
-from model_profiling.analysis.compare.largest_changes import largest
+from model_profiling.analysis.compare.program_changes import largest
 from model_profiling.report import change_words
-from model_profiling.report.terminal.changes_text import show_changes
 from tests.helpers.program_forge import changes, network
 
 
@@ -14,7 +13,7 @@ from tests.helpers.program_forge import changes, network
 def test_the_rows_add_up_to_the_whole(most: int) -> None:
     wide = [op._replace(ns=op.ns * 2) if op.module.startswith(("blocks.1.", "blocks.2.")) else op for op in network(6)]
     *rows, whole = change_words.difference_rows(changes(network(6), wide), most)
-    assert len(rows) == min(most, 4) + (most < 4) + 1 and all(row.what for row in rows[: min(most, 4)])
+    assert len(rows) == min(most, 4) + (most < 4) + 1 and all(row.parts for row in rows)
     shown = sum(float(row.difference.split(" ")[0]) for row in rows)
     assert shown == pytest.approx(float(whole.difference.split(" ")[0]), abs=0.0005 * (len(rows) + 1))
     assert sum(row.before_ms for row in rows) == pytest.approx(whole.before_ms)
@@ -27,10 +26,8 @@ def test_an_operator_is_never_said_under_the_name_that_the_other_runtime_gives_i
     assert said == {"the same kinds of operators in both"}
 
 
-def test_of_the_same_program_there_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    show_changes(changes(network(3), network(3)))
-    said = capsys.readouterr().out
-    assert said.count("\n") == 1 and "~ in all of the 10 parts" in said
+def test_of_the_same_program_there_is_one_line() -> None:
+    assert "~ in all of the 10 parts" in change_words.unchanged_sentence(changes(network(3), network(3)))
 
 
 def test_what_differs_in_more_than_time_is_listed_and_not_claimed() -> None:
@@ -43,13 +40,12 @@ def test_what_differs_in_more_than_time_is_listed_and_not_claimed() -> None:
     assert others.name == "9 other parts, each ~"
 
 
-def test_changes_are_listed_with_what_changed_and_by_module_where_they_are_many(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    show_changes(changes(network(6), [op._replace(ns=op.ns * 2, rows=128) for op in network(6)]))
-    said = capsys.readouterr().out
-    assert "smaller changes" in said and "all of it" in said and "by module" in said and "traced" in said
-    assert "size 64 x 64 by 64 x 64 -> 128 x 64 by 64 x 64" in said
+def test_changes_are_listed_with_what_changed_and_by_module_where_they_are_many() -> None:
+    found = changes(network(6), [op._replace(ns=op.ns * 2, rows=128) for op in network(6)])
+    rows = change_words.difference_rows(found, 6)
+    names = " ".join(row.name for row in rows)
+    assert "smaller changes" in names and "all of it" in names and change_words.module_rows(found, 5)
+    assert any("size 64 x 64 by 64 x 64 -> 128 x 64 by 64 x 64" in row.what for row in rows)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from model_profiling.report import content, markdown
+from model_profiling.report import markdown
 from model_profiling.report.blocks import Name, Number, Report, Section, Table
-from model_profiling.report.terminal.run_text import render_run
-from model_profiling.report.terminal.style import Style
+from model_profiling.report.content import whole as content
 from model_profiling.store.run_directory import ExperimentRecord, Manifest
 from sme2_kit import Run
 from tests.conftest import ROOT
 from tests.helpers.run_forge import forge_run
+from tests.helpers.screens import whole_text
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 _REPEATS = 20
@@ -58,7 +58,7 @@ def test_the_changed_operators_come_first_and_rows_add_up(tmp_path: Path) -> Non
     for column in (1, 2, 3):
         assert sum(value(row[column]) for row in rows) == pytest.approx(value(whole[column]), abs=1e-9)
     # Nobody knows its lines: the terminal lists its operators already.
-    assert "largest changes" not in render_run(run, Style(colour=False, blocks=False))
+    assert "largest changes" not in whole_text(run)
 
 
 def test_a_program_against_itself_has_one_sentence(tmp_path: Path) -> None:

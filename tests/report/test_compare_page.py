@@ -1,6 +1,6 @@
 """The page of two programs that were compared: it adds up, claims nothing of noise, and works in a browser."""
 
-import importlib.util
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,14 +11,16 @@ import pytest
 from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.cli.main import main
-from model_profiling.report import change_words, compare_page
+from model_profiling.report import change_words
 from model_profiling.report.blocks import Branch, Report, Tree
 from model_profiling.report.charts.frame import NARROW, WIDE
 from model_profiling.report.charts.waterfall import waterfall
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.content import comparison as compare_page
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import FASTER, LIGHT, SLOWER
-from tests.conftest import kit, needs
-from tests.helpers.chromium import BINARY, Tab, chromium
+from model_profiling.report.files.page_files import write_compared
+from tests.conftest import kit
+from tests.helpers.chromium import Tab
 from tests.helpers.page_fit import misfits
 from tests.helpers.program_forge import CONV, TRANSPOSE, Op, network, pair
 from tests.helpers.run_use import RUN, command
@@ -81,7 +83,7 @@ def test_of_a_program_against_itself_nothing_is_claimed() -> None:
     assert difference is not None and "~ in all of the 19 parts" in difference.blocks[0].text  # type: ignore[union-attr]
     rows = [b for b in levels(root(made)) if b.cells[2].shown]
     assert all(b.cells[2].shown.startswith("~ (") and b.share == 0 for b in rows) and len(rows) > 19
-    assert made.figures[2].value == "no difference"
+    assert made.facts[0].value == "no difference seen"
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
@@ -109,16 +111,21 @@ def test_accuracy_of_both_sides_stands_beside_time() -> None:
     ]
     compared = msgspec.structs.replace(SIX.compared, accuracy=sides)
     made = compare_page.report([ProgramPair(compared, SIX.before, SIX.after)])
-    assert [figure.value for figure in made.figures[3:]] == ["120.0 dB", "8.0 dB", "differ"]
-    assert "int8: more than the dtype explains" in made.figures[5].note
+    (outputs,) = [fact for fact in made.facts if fact.label == "Outputs"]
+    assert outputs.value == "differ" and "120.0 dB before, 8.0 dB now" in outputs.note
     besides = made.section("besides")
     assert besides is not None and besides.title == "Accuracy"
 
 
-def test_what_was_measured_on_a_busy_machine_is_subdued_and_says_so_first() -> None:
+def test_of_a_busy_machine_undisturbed_times_are_shown_or_none() -> None:
     latency = msgspec.structs.replace(SIX.compared.latency, contended=True)
-    made = compare_page.report([ProgramPair(msgspec.structs.replace(SIX.compared, latency=latency), *SIX_SIDES)])
-    assert made.subdued and "busy" in made.alerts[0]
+    compared = msgspec.structs.replace(SIX.compared, latency=latency)
+    made = compare_page.report([ProgramPair(compared, *SIX_SIDES)])
+    assert "undisturbed" in made.alerts[0]
+    assert f"{compared.profile.execute.before_ms:.3f} ms before" in made.facts[0].note
+    profile = msgspec.structs.replace(compared.profile, unreliable="busy")
+    none = compare_page.report([ProgramPair(msgspec.structs.replace(compared, profile=profile), *SIX_SIDES)])
+    assert none.facts[0].value == "not known" and " ms" not in none.facts[0].text
 
 
 def test_the_command_writes_it_where_it_is_told_and_json_stays_alone(
@@ -128,26 +135,18 @@ def test_the_command_writes_it_where_it_is_told_and_json_stays_alone(
     sides = [f"{RUN}:{name}" for name in experiments]
     done = kit("compare", *sides, "--json", "--html", cwd=tmp_path)
     (name,) = [path.name for path in tmp_path.glob("compare_*_off_*_on.html")]
-    assert len(json.loads(done.stdout)) == 1 and f"report:    {name}" in done.stderr
+    assert len(json.loads(done.stdout)) == 1 and f"Report     {name}" in done.stderr
     said = command("compare", *sides, "--html", tmp_path / "own.html")
-    assert said.index("95 % interval") < said.index(f"report:    {tmp_path / 'own.html'}")
-    with pytest.raises(SystemExit):
-        main(["compare", "--html", *sides])
-    assert "give --html after A and B" in capsys.readouterr().err
+    assert said.index("Latency") < said.index(f"Report     {tmp_path / 'own.html'}")
+    with contextlib.suppress(SystemExit):
+        assert main(["compare", "--html", *sides]) == 2
+    assert "is compared with nothing" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")
 def write(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Path]]:
     with DrawingPool() as artist:
-        yield lambda *pairs: compare_page.write(pairs, artist, tmp_path_factory.mktemp("page") / "compare.html")
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    needs(BINARY is not None, "chromium")
-    needs(importlib.util.find_spec("websocket") is not None, "websocket-client")
-    with chromium() as opened:
-        yield opened
+        yield lambda *pairs: write_compared(pairs, artist, tmp_path_factory.mktemp("page") / "compare.html")
 
 
 @pytest.fixture

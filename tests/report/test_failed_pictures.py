@@ -9,7 +9,7 @@ import pytest
 
 from model_profiling.base.errors import RunError
 from model_profiling.report.drawing import drawing_process
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.files.report_files import write_picture, write_report
 from model_profiling.store.artifacts import REPORT
 from sme2_kit import Run

@@ -10,19 +10,22 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.compare.grouping import operator_groups
+from model_profiling.analysis.compare.comparison import operator_groups
 from model_profiling.analysis.run.experiment_labels import experiment_labels, replace_names
 from model_profiling.base.units import shown_ms
-from model_profiling.report import content, markdown
-from model_profiling.report.blocks import AdviceBlock, Branch, Name, Number, Report, Row, Section, Table, Tree
-from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
+from model_profiling.report import markdown
+from model_profiling.report.blocks import AdviceBlock, Branch, Fact, Name, Number, Report, Section, Table, Tree
+from model_profiling.report.charts import WIDE, of_run
+from model_profiling.report.content import whole as content
+from model_profiling.report.content.operators import LEAST_SHARE, Foldable, folded
+from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.files.artifact_files import pipeline_summary
 from model_profiling.report.markdown import code, text
-from model_profiling.report.terminal.run_text import render_run
-from model_profiling.report.terminal.style import Style
 from model_profiling.store.run_directory import Manifest
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.run_forge import forge_run
+from tests.helpers.screens import first_screen, flat, whole_text
 
 NETWORK = """
 import torch
@@ -54,7 +57,6 @@ class Net(nn.Module):
 """
 LOOKUP = 1 + NETWORK.splitlines().index("        return y[:, :, self.order].sigmoid()")
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-PLAIN = Style(colour=False, blocks=False)
 
 
 @pytest.fixture(scope="module")
@@ -88,29 +90,33 @@ def shown(cell: object) -> str:
 # What to do next comes first.
 
 
-def test_under_the_title_stand_before_after_and_factor_with_its_interval(good: Run) -> None:
+def test_this_cpus_own_switch_has_both_sides_and_the_factor_with_its_interval(good: Run) -> None:
     comparison = good.metrics.comparisons[0]
     assert comparison.high is not None
-    before, after, factor = content.report(good).figures
-    assert (before.label, after.label) == ("fp16 arithmetic off", "fp16 arithmetic on")
-    assert [before.value, after.value] == [shown_ms(comparison.before_ms), shown_ms(comparison.after_ms)]
-    assert factor.value == f"{comparison.ratio:.2f}x {comparison.verdict}"
-    assert f"{comparison.low:.2f} to {comparison.high:.2f}" in factor.note
+    (cpu,) = [fact for fact in content.report(good).facts if fact.label == "This CPU"]
+    on, off = shown_ms(comparison.after_ms), shown_ms(comparison.before_ms)
+    factor = f"{comparison.ratio:.2f}x {comparison.verdict} ({comparison.low:.2f} to {comparison.high:.2f})"
+    assert cpu.text == f"fp16 arithmetic on: {on}, off: {off}, {factor}"
 
 
-def test_actions_with_line_and_gain_come_before_every_table_in_markdown_and_terminal(run: Run) -> None:
+def test_findings_with_line_and_share_come_before_every_section(run: Run) -> None:
     report = content.report(run)
-    lookup = next(action for action in report.actions if "index" in action.title)
+    lookup = next(finding for finding in report.findings if "index" in finding.title)
     assert re.search(rf"^\S*nets\.py:{LOOKUP}: index.* outside the delegate.*: \d+ % of the time$", lookup.title)
     assert not lookup.worth and "nets.py" not in lookup.place
-    assert len(report.actions) <= 3
-    shift = report.headline[0].split(" (")[0] if report.headline else ""
-    for rendered in (markdown.render(report, {}), render_run(run, PLAIN)):
-        # Where a line is broken depends on how long its numbers are.
-        plain = " ".join(rendered.replace("`", "").replace("\\", "").split())
-        order = [plain.index(word) for word in (report.figures[0].value, f"nets.py:{LOOKUP}", shift)]
-        assert order == sorted(order)
-        assert order[-1] < plain.lower().index("where the time goes", order[-1] if report.headline else 0)
+    assert len(report.findings) <= 3
+    for rendered in (markdown.render(report, {}), whole_text(run), flat(first_screen(run))):
+        plain = flat(rendered.replace("`", "").replace("\\", ""))
+        place = plain.index(f"nets.py:{LOOKUP}: index")
+        assert place < plain.lower().rindex("where the time goes")
+
+
+def test_the_first_screen_is_25_lines_of_100_columns_and_says_no_number_twice(run: Run, good: Run) -> None:
+    for screen in (first_screen(run), first_screen(good)):
+        lines = screen.splitlines()
+        assert len(lines) <= 23 and max(map(len, lines)) <= 100, screen
+    times = re.findall(r"\d+\.\d+ ms", first_screen(good))
+    assert len(times) == len(set(times)) == 2
 
 
 def test_nothing_of_the_first_screen_is_said_again_by_a_section(good: Run) -> None:
@@ -118,8 +124,8 @@ def test_nothing_of_the_first_screen_is_said_again_by_a_section(good: Run) -> No
     sections = markdown.render(Report(report.title, "", [], report.sections), {})
     for sentence in report.headline:
         assert text(sentence) not in sections
-    for action in report.actions:
-        assert text(action.title) not in sections
+    for finding in report.findings:
+        assert text(finding.title) not in sections
 
 
 def test_where_nothing_was_compared_the_figures_are_what_the_run_tells(run: Run, tmp_path: Path) -> None:
@@ -128,15 +134,15 @@ def test_where_nothing_was_compared_the_figures_are_what_the_run_tells(run: Run,
         manifest.compare_pairs.clear()
 
     alone = Run.open(forge_run(run.path, tmp_path / "one", change=one))
-    latency, largest, outside = content.report(alone).figures
-    assert latency.value.endswith((" ms", " us")) and "MAD" in latency.note
-    assert largest.label == "largest part" and outside.label == "outside the delegate"
+    (cpu,) = [fact for fact in content.report(alone).facts if fact.label == "This CPU"]
+    assert re.match(r"\d+\.\d+ (ms|us) median of", cpu.text) and "MAD" in cpu.note
 
     def emulate(manifest: Manifest) -> None:
         manifest.timing = "emulated"
 
     emulated = content.report(Run.open(forge_run(run.path, tmp_path / "two", change=emulate)))
-    assert emulated.figures[-1].value == "not measured" and not emulated.actions and emulated.no_actions
+    assert "times are left out" in emulated.subtitle and not emulated.findings
+    assert " ms" not in first_screen(Run.open(tmp_path / "two"))
 
 
 # Cost by module and line.
@@ -155,7 +161,7 @@ def test_a_models_modules_and_lines_are_in_page_markdown_terminal_and_api(run: R
     assert report.section("modules") is not None
     rendered = markdown.render(report, {})
     assert re.search(rf"\| \u2003+`[^`]*nets\.py:{LOOKUP}` ", rendered)
-    assert "heads" in render_run(run, PLAIN).split("cost by module and line")[1]
+    assert "heads" in whole_text(run).split("Cost by module and line")[1]
 
 
 def test_without_sources_the_tree_says_why(good: Run) -> None:
@@ -175,7 +181,7 @@ def test_operators_of_one_name_are_one_row_that_unfolds(run: Run) -> None:
     sums = [sum(row[1].value or 0 for row in table.under[place] if isinstance(row[1], Number))]
     cell = table.rows[place][1]
     assert isinstance(cell, Number) and [cell.value] == pytest.approx(sums)
-    assert "4 x index.Tensor_out (portable)" in render_run(run, PLAIN)
+    assert "4 x index.Tensor_out (portable)" in whole_text(run)
 
 
 def test_a_group_has_an_interval_of_its_own_and_holds_its_operators_exactly_once(good: Run) -> None:
@@ -197,19 +203,14 @@ def test_a_group_is_compared_as_a_whole(run: Run) -> None:
     assert comparison.unreliable or any(len(g.members) > 1 and g.change.low is not None for g in groups)
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 1), st.integers(0, 3)), max_size=30))
 def test_folding_loses_no_row_and_hides_none_that_costs_something(given_rows: list[tuple[float, int]]) -> None:
     rows = [
         Foldable((f"row {n}", Number("", share)), share, [(f"{n}.{m}", Number("", 0.0)) for m in range(count)])
         for n, (share, count) in enumerate(given_rows)
     ]
-
-    def rest(name: str, places: list[int]) -> Row:
-        total = sum(rows[place].share for place in places)
-        return (name, Number("", total))
-
-    table = folded("t", ("a", "b"), rows, rest)
+    table = folded("t", ("a", "b"), rows, {1: lambda total: Number("", total)})
     every = [single for n, row in enumerate(table.rows) for single in table.under.get(n, [row])]
     assert sorted(map(str, every)) == sorted(str(single) for row in rows for single in row.singles)
     total = sum(row[1].value or 0 for row in table.rows if isinstance(row[1], Number))
@@ -227,7 +228,7 @@ def test_the_portable_table_is_sorted_by_the_time_of_all_instances(run: Run) -> 
 # Numbers and names as people read them.
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.floats(0, 1e6))
 def test_no_time_but_zero_reads_as_zero(ms: float) -> None:
     shown_time = shown_ms(ms)
@@ -243,25 +244,20 @@ def test_categories_without_time_are_hidden_everywhere(run: Run) -> None:
     assert nothing, "a network without pooling or the like has such a category"
     (table,) = tables(content.report(run), "categories")
     rows = {shown(row[0]) for row in table.rows}
-    lines = render_run(run, PLAIN).splitlines()
+    lines = whole_text(run).splitlines()
     for name in nothing:
         assert name not in rows and not any(line.startswith(f"  {name} ") for line in lines)
-    from model_profiling.report.charts import WIDE, of_run
-    from model_profiling.report.drawing.theme import LIGHT
-
     assert not any(f'"{name}"' in str(of_run(run, WIDE, LIGHT)["shift"]).replace("'", '"') for name in nothing)
 
 
 def test_experiments_are_called_by_what_they_switch_wherever_people_read(good: Run) -> None:
-    from model_profiling.report.files.pipeline_summary import pipeline_summary
-
     names = list(good.manifest.experiments)
     report = content.report(good)
     rendered = markdown.render(report, {})
     read = rendered.split("## Environment and method")[0]
-    for words in (read, render_run(good, PLAIN), pipeline_summary(good)):
+    for words in (read, first_screen(good), pipeline_summary(good)):
         assert not any(name in words for name in names), words
-    assert "FEAT_FP16" in report.legend and "FEAT_FP16" in render_run(good, PLAIN)
+    assert "FEAT_FP16" in report.legend and "FEAT_FP16" in whole_text(good)
     assert all(f"`{name}`" in rendered for name in names), "files and commands go by the name, so it is in one table"
 
 
@@ -295,7 +291,7 @@ def test_a_label_says_only_what_the_record_shows(good: Run, experiments: dict[st
     )
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text())
 def test_text_in_markdown_is_never_markup(value: str) -> None:
     for made in (text(value), code(value)):
@@ -313,9 +309,6 @@ def test_identifiers_are_code_and_have_no_backslashes(good: Run) -> None:
 
 
 def test_a_picture_in_a_report_has_no_title_of_its_own(good: Run) -> None:
-    from model_profiling.report.charts import WIDE, of_run
-    from model_profiling.report.drawing.theme import LIGHT
-
     assert all("title" in spec for spec in of_run(good, WIDE, LIGHT).values())
     assert all("title" not in spec for spec in of_run(good, WIDE, LIGHT, titled=False).values())
 
@@ -324,7 +317,14 @@ def test_a_hostile_action_or_branch_stays_text() -> None:
     hostile = "<img src=x>|`a` *b*"
     branch = Branch(Name(hostile), hostile, (Number("1", 1.0),), 1.0, "CONV")
     report = Report(
-        hostile, hostile, [hostile], [], [hostile], [], hostile, [AdviceBlock(hostile, "1x", [], "", hostile)]
+        hostile,
+        hostile,
+        [hostile],
+        [],
+        [hostile],
+        [[Fact(hostile, hostile, hostile, hostile, [(hostile,)])]],
+        legend=hostile,
+        findings=[AdviceBlock(hostile, "1x", [], "", hostile)],
     )
     rendered = markdown.render(report, {})
     rendered += markdown.render(Report("", "", [], [Section("", "", [Tree("", ("n",), branch)])]), {})

@@ -1,31 +1,24 @@
 """The interactive graph in a real browser: from a disk, by mouse and by keys, with two thousand operators."""
 
 import hashlib
-import importlib.util
 import json
 import shutil
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from model_profiling.report import content, graph_page, html
+from model_profiling.report import graph_page, html
+from model_profiling.report.content import whole as content
 from sme2_kit import Run
-from tests.conftest import needs
-from tests.helpers.chromium import BINARY, Tab, chromium
+from tests.helpers.chromium import Tab
 from tests.helpers.run_forge import forge_run
 
+# With a browser, which is not the kit.
+pytestmark = pytest.mark.wide
+
 HOSTILE = "</script><img src=x onerror=window.taken=1>"
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    needs(BINARY is not None, "chromium")
-    needs(importlib.util.find_spec("websocket") is not None, "websocket-client")
-    with chromium() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -195,7 +188,6 @@ def test_on_paper_the_whole_graph_is_there_without_what_scrolls(opened: Tab) -> 
         opened.call("Emulation.setEmulatedMedia", media="")
 
 
-@pytest.mark.wide
 def test_two_thousand_operators_begin_folded_and_can_all_be_unfolded(
     tab: Tab, measured_run: Path, tmp_path: Path
 ) -> None:
@@ -227,13 +219,13 @@ def test_the_report_page_has_the_same_graph(
     tab: Tab, measured_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, page = Run.open(measured_run), tmp_path / "page.html"
-    page.write_text(html.page(run, content.report(run), {}))
+    page.write_text(html.run_page(run, content.report(run), {}))
     _open(tab, page)
     assert tab.errors == []
     assert len(boxes(tab)) > 15 and tab.value("document.querySelector('nav a[href=\"#graph\"]') !== null")
     # One with more operators than a page bears says where it is.
     monkeypatch.setattr(graph_page, "MOST_IN_REPORT", 3)
-    page.write_text(html.page(run, content.report(run), {}))
+    page.write_text(html.run_page(run, content.report(run), {}))
     _open(tab, page)
     assert tab.value("document.getElementById('graph')") is None and tab.errors == []
     assert f"sme2-kit graph {measured_run}" in tab.value("document.body.innerText")

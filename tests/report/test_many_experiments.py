@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 
 from model_profiling.analysis.run.run_view import MOST_DETAILED
-from model_profiling.analysis.run.staleness import Staleness, check_staleness
+from model_profiling.analysis.run.validation import Staleness, check_staleness
 from model_profiling.base.errors import InputError
-from model_profiling.report import charts, combined, content
+from model_profiling.report import charts
+from model_profiling.report.content import combined
+from model_profiling.report.content import whole as content
 from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.report.files.page_files import write_combined
 from model_profiling.report.files.report_files import write_picture, write_report
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run
@@ -46,10 +49,10 @@ CHANGES = [pairs, *(pytest.param(change, marks=[pytest.mark.wide, pytest.mark.ag
 
 @pytest.fixture(scope="module", params=CHANGES, ids=lambda change: str(change.__name__))
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same with 60 experiments and with 120."""
+    """The same with 40 experiments and with 80."""
     change: Callable[[Manifest], None] = request.param
     home = tmp_path_factory.mktemp("many")
-    few, many = (forge_run(KNOWN_GOOD, home / str(copies), copies=copies, change=change) for copies in (30, 60))
+    few, many = (forge_run(KNOWN_GOOD, home / str(copies), copies=copies, change=change) for copies in (20, 40))
     for root in (few, many):
         write_report(Run.open(root), Sketcher(), root / "report.md", page=True)
     return few, many
@@ -58,7 +61,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 def test_pages_and_pictures_hardly_grow_with_the_number_of_experiments(runs: tuple[Path, Path]) -> None:
     for name in ("report.md", "report.html"):
         small, large = ((root / name).stat().st_size for root in runs)
-        assert large - small < 60 * _MOST_BYTES_EACH
+        assert large - small < 40 * _MOST_BYTES_EACH
     drawn = [charts.of_run(Run.open(root), charts.WIDE, LIGHT) for root in runs]
     assert drawn[0].keys() == drawn[1].keys() and len(drawn[1]) <= 2 * charts.MOST_DRAWN + 4
     small, large = (len(json.dumps(specs)) for specs in drawn)
@@ -73,7 +76,7 @@ def test_a_large_report_lists_every_experiment_and_says_how_to_get_more_of_one(r
     assert latency is not None
     listed = {row[0] for block in latency.blocks for row in getattr(block, "rows", ())}
     assert listed == {run.label(name) for name in run.manifest.experiments}
-    assert f"sme2-kit report {root} --experiment NAME" in text and "This run has 120 experiments" in text
+    assert f"sme2-kit report {root} --experiment NAME" in text and "This run has 80 experiments" in text
     page = re.search(r'id="data">(.*?)</script>', (root / "report.html").read_text(), re.S)
     assert page and len(json.loads(page[1])["timelines"]) <= MOST_DETAILED
     assert check_staleness(RunDirectory(root)) == Staleness()
@@ -117,7 +120,7 @@ def test_a_combined_report_of_many_runs_draws_the_first_and_lists_all(tmp_path: 
     runs = [Run.open(KNOWN_GOOD) for _ in range(80)]
     few, many = (combined.pictures_of(part, charts.WIDE, LIGHT) for part in (runs[:40], runs))
     assert few == many
-    (path,) = combined.write(runs, Sketcher(), tmp_path / "all.md")
+    (path,) = write_combined(runs, Sketcher(), tmp_path / "all.md")
     assert f"No more than the first {charts.MOST_ROWS}" in path.read_text()
 
 

@@ -12,15 +12,15 @@ from model_profiling.analysis.compare.metrics import ExperimentMetrics, latency_
 from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.latency import compare
-from model_profiling.gates.job_summary import job_summary
-from model_profiling.gates.junit import junit_xml
-from model_profiling.report import combined, content, markdown, metric_columns
-from model_profiling.report.files.pipeline_summary import pipeline_summary
+from model_profiling.gates.ci_files import job_summary, junit_xml
+from model_profiling.report import markdown, metric_columns
+from model_profiling.report.content import combined
+from model_profiling.report.content import whole as content
+from model_profiling.report.files.artifact_files import pipeline_summary
 from model_profiling.report.metric_columns import COLUMNS, Column
-from model_profiling.report.terminal import run_text
-from model_profiling.report.terminal.style import Style
 from sme2_kit import Run
 from tests.conftest import ROOT
+from tests.helpers.screens import whole_text
 
 pytestmark = pytest.mark.fast
 
@@ -43,7 +43,7 @@ def pair() -> PairComparison:
 
 
 OUTPUTS: dict[str, Callable[[Run, PairComparison], str]] = {
-    "terminal": lambda run, _: run_text.render_run(run, Style(colour=False, blocks=False)),
+    "terminal": lambda run, _: whole_text(run),
     "pipeline summary": lambda run, _: pipeline_summary(run),
     "report": lambda run, _: markdown.render(content.report(run), {}),
     "combined report": lambda run, _: markdown.render(combined.report([run, run]), {}),

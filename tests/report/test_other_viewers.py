@@ -27,28 +27,19 @@ from model_profiling.analysis.run.operator_graph import OperatorGraph
 from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base.errors import InputError, SetupError
-from model_profiling.report.files import model_explorer, perfetto
-from model_profiling.report.files.explorer_command import open_explorer
-from model_profiling.report.files.pair_explorer import pair_explorer_files
+from model_profiling.report.files import model_explorer, report_files
+from model_profiling.report.files.model_explorer import open_explorer, pair_explorer_files
 from sme2_kit import Run
 from tests.conftest import kit, needs, needs_hardware
-from tests.helpers.chromium import BINARY, Tab, chromium
+from tests.helpers.chromium import Tab
 from tests.helpers.program_forge import network, pair
 
 pytestmark = pytest.mark.wide
 # Model Explorer draws with WebGL, which a browser without a graphics card does in software.
-_SOFTWARE_GL = "--enable-unsafe-swiftshader"
+BROWSER_FLAGS = ("--enable-unsafe-swiftshader",)
 _HOTTEST = [0xB3, 0x29, 0x00]
 # What Model Explorer's own panel leaves of the window for the graph.
 _GRAPH_WIDTH = 620
-
-
-@pytest.fixture(scope="module")
-def tab() -> Iterator[Tab]:
-    needs(BINARY is not None, "chromium")
-    needs(importlib.util.find_spec("websocket") is not None, "websocket-client")
-    with chromium(_SOFTWARE_GL) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +141,7 @@ def query(tab: Tab, sql: str) -> list[list[Any]]:
 
 def test_perfettos_trace_processor_reads_every_span_and_sums_are_ours(tab: Tab, measured_run: Path) -> None:
     run = Run.open(measured_run)
-    trace = perfetto.trace(run.summary.model, {name: run.profiles[name] for name in run.shown})
+    trace = report_files.trace_of(run.summary.model, {name: run.profiles[name] for name in run.shown})
     with served(json.dumps(trace).encode()) as address:
         tab.open(f"{address}/#!/?url={address}/our_trace.json")
         tab.until("Boolean(window.app?.trace?.engine)")
@@ -169,7 +160,7 @@ def _hold_track(tab: Tab, tid: int, profile: Profile) -> None:
     tracks = "slice join thread_track on slice.track_id = thread_track.id join thread using (utid)"
     executed = query(tab, f"select slice.name, dur from {tracks} where tid = {tid} and depth = 0 order by ts")
     numbers = [int(title.rpartition(" ")[2]) for title, _ in executed]
-    assert len(numbers) == min(profile.executions, perfetto.MOST_EXECUTIONS)
+    assert len(numbers) == min(profile.executions, report_files.MOST_EXECUTIONS)
     assert [dur for _, dur in executed] == profile.execute[numbers].astype(int).tolist()
     of_operators = f"tid = {tid} and depth > 0 and slice.name not like '% call'"
     by_category = query(tab, f"select category, sum(dur) from {tracks} where {of_operators} group by category")
@@ -279,19 +270,19 @@ def test_an_overlay_fills_the_pte_as_arms_adapter_draws_it(measured_run: Path) -
     for graph in run.graphs:
         made = model_explorer.overlays(run)[f"{graph.experiment}_time_overlay.json"]
         own = made.pop(graph.title)
-        assert sum(float(value.value) for value in own.results.values()) == pytest.approx(graph.execute_ms)
+        assert sum(float(value["value"]) for value in own["results"].values()) == pytest.approx(graph.execute_ms)
         assert set(made) == set(nodes), "a graph for the method, and one for each delegate"
         for id_, overlay in made.items():
             ends = {"GraphInputs", "GraphOutputs"}
-            assert set(overlay.results) == set(nodes[id_]) - ends, "every node has a time"
+            assert set(overlay["results"]) == set(nodes[id_]) - ends, "every node has a time"
         # A delegate call has the time of all that is in it; only the method's own time has no node.
-        whole = sum(float(value.value) for value in made["forward"].results.values())
+        whole = sum(float(value["value"]) for value in made["forward"]["results"].values())
         apart = sum(node.ms or 0.0 for node in graph.nodes if node.name == "method")
         assert whole + apart == pytest.approx(graph.execute_ms)
         transposes = [
             place for place, name in nodes[f"{run.manifest.model.stem}.pte::forward_0_0"].items() if "Trans" in name
         ]
-        times = [made[f"{run.manifest.model.stem}.pte::forward_0_0"].results[place].value for place in transposes]
+        times = [made[f"{run.manifest.model.stem}.pte::forward_0_0"]["results"][place]["value"] for place in transposes]
         assert times == [pytest.approx(n.ms) for n in graph.nodes if n.kind == "transpose"]
 
 

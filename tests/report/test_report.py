@@ -19,17 +19,18 @@ from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator
 from model_profiling.base.files import read_json
 from model_profiling.report import charts, numbers
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS
 from model_profiling.report.drawing.vega import svg
 from model_profiling.report.files.report_files import write_picture, write_report
-from model_profiling.report.kernel_view import coverage_lines
+from model_profiling.report.kernel_view import kernel_rows
 from model_profiling.report.words import BareOperator, unique_labels
 from model_profiling.store.artifacts import REPORT
 from model_profiling.store.run_directory import Manifest, RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
 from tests.helpers.run_forge import forge_run
+from tests.helpers.sketching import Sketcher
 
 _artists: list[DrawingPool] = []
 
@@ -43,9 +44,9 @@ def one_artist() -> Iterator[None]:
         _artists.clear()
 
 
-def report(directory: Path) -> Path:
+def report(directory: Path, artist: DrawingPool) -> Path:
     """Write all of a run's report, as `sme2-kit report --html` does, and return where."""
-    write_report(Run.open(directory), _artists[0], directory / REPORT, "", True, True)
+    write_report(Run.open(directory), artist, directory / REPORT, "", True, True)
     return directory
 
 
@@ -129,13 +130,12 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
     markdown, page = (reported / "report.md").read_text(), Tables((reported / "report.html").read_text())
     comparison = summary.comparisons[0]
 
-    # Latency: JSON twice, robust stats, Markdown and page.
+    # Latency: JSON twice, robust stats and page; of Markdown the first screen's line.
     metrics = json.loads((reported / "metrics.json").read_text())
-    in_markdown = {row["experiment"]: row for row in markdown_rows(markdown, "experiment")}
     in_page = {row[0][0]: row for row in page.found["latency"][0][1:]}
     assert summary.metrics is not None
     labels = Run.open(reported).labels
-    assert set(in_markdown) == set(in_page) == set(labels.values())
+    assert set(in_page) == set(labels.values())
     for name, experiment in summary.metrics.experiments.items():
         latency, label = experiment.latency, labels[name]
         assert latency is not None
@@ -143,10 +143,12 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
         stats = json.loads(next((reported / name).glob("*_robust_stats.json")).read_text())
         assert stats["latency"]["median_ms"] == latency.median_ms
         shown = [numbers.ms(latency.median_ms), numbers.spread(latency.mad_percent), numbers.ms(latency.p95_ms)]
-        assert [in_markdown[label][column] for column in ("median", "MAD", "p95")] == shown
         cells = in_page[label]
         assert [float(cell[1]) for cell in cells[1:3]] == [latency.median_ms, latency.mad_percent]
         assert [cell[0] for cell in cells[1:4]] == shown
+    this_cpu = next(line for line in markdown.splitlines() if line.startswith("- This CPU: "))
+    told = [numbers.ms(ms) for name in labels if (ms := Run.open(reported).execution_ms(name)) is not None]
+    assert told and all(ms in this_cpu for ms in told)
 
     # Categories: JSON, Markdown, page.
     rows = [list(row.values()) for row in markdown_rows(markdown, "category")]
@@ -161,6 +163,7 @@ def test_markdown_page_csv_and_json_give_the_same_numbers(reported: Path) -> Non
     assert raw["comparisons"][0]["categories"][0]["before_ms"] == comparison.categories[0].before_ms
 
     # Operators: JSON, Markdown's first ones, all of the page's, and CSV.
+    assert "includes the 1 us resolution of XNNPACK" in markdown
     rows = [list(row.values()) for row in markdown_rows(markdown, "operator")]
     assert rows == [[cell[0] for cell in row] for row in page.rows("operators", "group", "")[: len(rows)]]
     singles = page.rows("operators", "member", "")
@@ -189,19 +192,13 @@ def test_operators_of_one_name_are_told_apart_by_module_line_or_instruction(repo
     # As the terminal lists kernels.
     places = [("GEMM #1", 0), ("IGEMM #1", 0), ("GEMM #1", 2)]
     operators = [CoveredOperator(name, "GEMM", "", "delegated", "", at, "SME2", [], 1, "", "") for name, at in places]
-    lines = coverage_lines("on", Coverage(3, 3, 0, 3, 3, "", operators), detail=True)[1:]
-    shown = [line.removesuffix("SME2").strip() for line in lines]
+    shown = [row[0] for row in kernel_rows(Coverage(3, 3, 0, 3, 3, "", operators))]
     assert shown == ["GEMM #1 (instruction 0)", "IGEMM #1", "GEMM #1 (instruction 2)"]
     # The shortest that no other one of that name has; what is not known tells nothing.
     known = [("a", "net.py:1"), ("b", "net.py:1"), ("b", "net.py:2"), ("c", "net.py:3"), ("c", "net.py:3"), ("", "")]
     said = unique_labels(BareOperator("GEMM #1", number, *place) for number, place in enumerate(known))
     expected = ["a", "b net.py:1", "net.py:2", "instruction 3", "instruction 4", "instruction 5"]
     assert said == [f"GEMM #1 ({place})" for place in expected]
-
-
-def test_where_intervals_of_operators_are_shown_their_clock_is_named(reported: Path) -> None:
-    text = "a category of one operator can have a narrower interval than that operator"
-    assert text in (reported / "report.md").read_text() and text in (reported / "report.html").read_text()
 
 
 def test_the_csv_of_one_run_adds_up_to_the_trace_of_the_same_run(reported: Path) -> None:
@@ -224,13 +221,9 @@ def test_in_the_trace_calls_lie_within_the_method_and_operators_within_calls(rep
     assert len(methods) == 10 * len(analysis(reported).experiments)
     for event in trace:
         if event["ph"] == "X" and event not in methods:
-            around = [
-                m
-                for m in methods
-                if m["tid"] == event["tid"] and m["ts"] <= event["ts"] and event["ts"] < m["ts"] + m["dur"]
-            ]
-            assert len(around) == 1
-            assert event["ts"] + event["dur"] <= around[0]["ts"] + around[0]["dur"] + 1
+            own = [m for m in methods if m["tid"] == event["tid"]]
+            (around,) = [m for m in own if m["ts"] <= event["ts"] < m["ts"] + m["dur"]]
+            assert event["ts"] + event["dur"] <= around["ts"] + around["dur"] + 1
             assert event["cat"] == event["args"]["category"] in CATEGORY_COLOURS
     calls = [e for e in trace if e["name"] == "delegate call"]
     operators = [e for e in trace if e["ph"] == "X" and e["args"]["where"] == "delegated"]
@@ -241,7 +234,7 @@ def test_in_the_trace_calls_lie_within_the_method_and_operators_within_calls(rep
 
 def test_pictures_lie_beside_the_markdown_that_shows_them(reported: Path) -> None:
     shown = re.findall(r"!\[[^]]*\]\(([^)]+)\)", (reported / "report.md").read_text())
-    assert sorted(Path(name).stem for name in shown) == ["forecast", "latency", "modules", "operators", "shift"]
+    assert sorted(Path(name).stem for name in shown) == ["operators", "shift", "sme2"]
     for name in shown:
         assert (reported / name).read_bytes().startswith(b"\x89PNG")
         assert (reported / name).with_suffix(".svg").read_text().startswith("<svg")
@@ -264,7 +257,7 @@ def test_one_picture_at_paper_quality(reported: Path, tmp_path: Path, name: str)
 def test_bars_begin_at_zero_and_axes_have_units(reported: Path) -> None:
     for name in ("shift", "operators"):
         drawn = (reported / "report_charts" / f"{name}.svg").read_text()
-        assert "time (ms, traced)" in drawn
+        assert re.search(r"time \(ms(, traced)?\)", drawn)
         assert re.search(r">0(\.0+)?</text>", drawn), f"{name}'s axis shows its zero"
     assert "latency (ms)" in (reported / "report_charts" / "latency.svg").read_text()
 
@@ -292,15 +285,8 @@ def test_categories_can_be_unique_labels_with_deuteranopia() -> None:
 @pytest.mark.wide
 def test_the_documented_scripts_are_doors_to_the_same_reports(reported: Path, tmp_path: Path) -> None:
     scripts = ROOT / "model_profiling" / "scripts"
-    one = [
-        scripts / "generate_report.py",
-        "--run-dir",
-        reported,
-        "--output",
-        tmp_path / "a.md",
-        "--title",
-        "My | title",
-    ]
+    one = [scripts / "generate_report.py", "--run-dir", reported]
+    one += ["--output", tmp_path / "a.md", "--title", "My | title"]
     both = [scripts / "generate_combined_report.py", reported, reported, "--output", tmp_path / "b.md"]
     for command in (one, both):
         done = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False)
@@ -319,7 +305,7 @@ def test_a_report_made_twice_is_the_same(reported: Path) -> None:
 
 
 def test_a_page_of_500_operators_is_under_two_megabytes(measured_run: Path, tmp_path: Path) -> None:
-    directory = report(forge_run(measured_run, tmp_path / "run", operators=500, executions=40))
+    directory = report(forge_run(measured_run, tmp_path / "run", operators=500, executions=40), _artists[0])
     operators = next(iter(analysis(directory).experiments.values())).breakdown.instances
     assert sum(entry.where != "runtime" for entry in operators) == 500
     assert (directory / "report.html").stat().st_size < 2_000_000
@@ -330,24 +316,10 @@ def drop_one(manifest: Manifest) -> None:
     manifest.compare_pairs.clear()
 
 
-def failed(manifest: Manifest, name: str) -> None:
-    record = manifest.experiments[name]
-    manifest.experiments[name] = msgspec.structs.replace(
-        record, status="failed", failure="the runner | was <killed>", features=None
-    )
-
-
-def fail_one(manifest: Manifest) -> None:
-    failed(manifest, next(iter(manifest.experiments)))
-
-
-def fail_all(manifest: Manifest) -> None:
-    for name in list(manifest.experiments):
-        failed(manifest, name)
-
-
-def emulate(manifest: Manifest) -> None:
-    manifest.timing = "emulated"
+def fail(manifest: Manifest, most: int | None = None) -> None:
+    for name, record in list(manifest.experiments.items())[:most]:
+        why = "the runner | was <killed>"
+        manifest.experiments[name] = msgspec.structs.replace(record, status="failed", failure=why, features=None)
 
 
 def forget_export(manifest: Manifest) -> None:
@@ -355,45 +327,46 @@ def forget_export(manifest: Manifest) -> None:
 
 
 def forged(measured_run: Path, tmp_path: Path, change: Any) -> tuple[str, str, Path]:
-    directory = report(forge_run(measured_run, tmp_path / "run", change=change))
+    # What its pictures show is not looked at.
+    directory = report(forge_run(measured_run, tmp_path / "run", change=change), Sketcher())
     return (directory / "report.md").read_text(), (directory / "report.html").read_text(), directory
 
 
 def test_a_run_with_one_experiment_says_that_nothing_was_compared(measured_run: Path, tmp_path: Path) -> None:
     markdown, page, directory = forged(measured_run, tmp_path, drop_one)
-    assert "no two experiments were compared" in markdown
-    assert "faster" not in markdown.split("## ")[0]
+    assert "no two experiments were compared" in page
+    assert "faster" not in next(line for line in markdown.splitlines() if line.startswith("- This CPU: "))
     assert 'id="whatif"' in page and 'id="timeline"' in page
     assert (directory / "report_charts" / "shift.png").is_file()
 
 
 def test_a_failed_experiment_is_named_first_and_the_rest_is_still_reported(measured_run: Path, tmp_path: Path) -> None:
-    markdown, page, directory = forged(measured_run, tmp_path, fail_one)
+    markdown, page, directory = forged(measured_run, tmp_path, lambda manifest: fail(manifest, 1))
     name = Run.open(directory).label(next(iter(RunDirectory(directory).manifest().experiments)))
-    assert f"- {name} failed and has no results." in markdown.split("##")[0]
+    assert f"- {name} failed: the runner" in markdown.split("##")[0]
     assert "the runner | was <killed>" in markdown.replace("\\", "")
     assert "was &lt;killed&gt;" in page and "<killed>" not in page
     assert "## Where the time goes" in markdown and " ms**" in markdown.split("##")[0]
 
 
 def test_a_run_in_which_all_failed_still_has_a_report(measured_run: Path, tmp_path: Path) -> None:
-    markdown, page, directory = forged(measured_run, tmp_path, fail_all)
+    markdown, page, directory = forged(measured_run, tmp_path, fail)
     assert "there is nothing to report" in markdown and "there is nothing to report" in page
     assert not (directory / "trace.json").exists()
 
 
 def test_without_export_and_etrecord_the_report_says_so(measured_run: Path, tmp_path: Path) -> None:
-    markdown, _, _ = forged(measured_run, tmp_path, forget_export)
-    missing = markdown.split("## What was not measured")[1].split("##")[0]
-    assert "there is no `export_meta.json` next to the model" in missing
+    _, page, _ = forged(measured_run, tmp_path, forget_export)
+    missing = re.sub(r"<[^>]*>", "", page.split("<h2>What was not measured")[1].split("<h2>")[0])
+    assert "there is no export_meta.json next to the model" in missing
 
 
 def test_an_emulated_run_shows_operators_and_kernels_and_no_time_at_all(measured_run: Path, tmp_path: Path) -> None:
-    markdown, page, directory = forged(measured_run, tmp_path, emulate)
+    markdown, page, directory = forged(measured_run, tmp_path, lambda manifest: setattr(manifest, "timing", "emulated"))
     for text in (markdown, page.split('<script type="application/json"')[0].split("</style>")[1]):
         visible = re.sub(r"<[^>]*>", " ", text)
         assert not re.search(r"\d (ms|us)\b|\d+\.\d+x|\d \u00b5s", visible)
-        assert "faster" not in visible and "speedup and shares" in visible
+        assert "faster" not in visible and "times are left out" in visible
         assert "IGEMM" in visible and "emulated" in visible
     data = json.loads(page.split('id="data">')[1].split("</script>")[0])
     assert data["experiments"] == {} and data["timelines"] == {}
@@ -438,4 +411,4 @@ def test_the_summary_after_a_run_fits_a_screen_and_is_ascii_in_a_pipe(reported: 
 
 def test_where_the_files_are_is_said_as_seen_from_here(reported: Path, tmp_path: Path) -> None:
     for place, said in ((reported.parent, "run"), (tmp_path, reported)):
-        assert f"\n  files  {said}\n" in kit("analyze", reported, cwd=place).stdout
+        assert f"\nReport     {said}/report.html\n" in kit("analyze", reported, cwd=place).stdout

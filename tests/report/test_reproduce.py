@@ -1,7 +1,6 @@
 """The commands under "How to reproduce", typed where the report says, give the same program and run."""
-# ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
-import argparse
+# ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 import dataclasses
 import shlex
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.helpers.parsers import parser_of
+
 pytest.importorskip("executorch.exir")
 torch = pytest.importorskip("torch")
 
@@ -18,10 +19,9 @@ from model_profiling.base import files
 from model_profiling.base.rewrites import REWRITES
 from model_profiling.cli import export as export_command
 from model_profiling.cli.main import main
-from model_profiling.export.command import repeated
 from model_profiling.export.in_memory import export_module
 from model_profiling.export.options import OPTIONS
-from model_profiling.export.request import ExportRequest
+from model_profiling.export.request import ExportRequest, repeated
 from model_profiling.models.options import DTYPES, LoadOptions
 from model_profiling.report.blocks import Code, Paragraph, Section
 from model_profiling.report.content import reproduce
@@ -103,9 +103,7 @@ def test_the_printed_export_gives_the_same_program(
 
 
 def parsed(words: list[str]) -> ExportRequest:
-    parser = argparse.ArgumentParser()
-    export_command.prepare_parser(parser)
-    return export_command.export_request(parser.parse_args(words))
+    return export_command.export_request(parser_of("export").parse_args(words))
 
 
 def recorded(request: ExportRequest, origin: str) -> ExportRecord:
@@ -157,7 +155,7 @@ asked = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     flags=asked,
     outdir=st.one_of(st.none(), words_of),
@@ -187,7 +185,7 @@ def test_what_was_asked_is_asked_again(
     assert parsed(shlex.split(shlex.join(command))[2:]) == request
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(value=values_of)
 def test_a_setting_of_a_python_program_is_typed_so_that_it_is_the_same_again(value: object) -> None:
     request = ExportRequest("toy_cnn", Path("out"), options=LoadOptions(settings=(("width", value),)), dtype="fp32")

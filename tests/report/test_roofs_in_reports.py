@@ -11,24 +11,23 @@ import msgspec
 import pytest
 
 from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs, roofs_path
-from model_profiling.analysis.run.probe_run import roofs_of
-from model_profiling.analysis.run.staleness import check_staleness
+from model_profiling.analysis.roofs.run_roofs import roofs_of
+from model_profiling.analysis.run.validation import check_staleness
 from model_profiling.base import files
-from model_profiling.report import charts, content, markdown
+from model_profiling.report import charts, markdown
 from model_profiling.report.blocks import Paragraph, Table
+from model_profiling.report.content import whole as content
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.report.html import page
-from model_profiling.report.terminal.run_text import render_run
-from model_profiling.report.terminal.style import Style
+from model_profiling.report.html import run_page
 from model_profiling.store.artifacts import ROOFS
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import needs_hardware
 from tests.helpers.contract_check import check_files
 from tests.helpers.roof_forge import forged_roofs
+from tests.helpers.screens import whole_text
 
-PLAIN = Style(colour=False, blocks=False)
 SENTENCE = "measures how fast this CPU can be"
 
 
@@ -49,7 +48,9 @@ def bare(measured_run: Path, tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def own_roofs(measured_run: Path) -> Roofs:
     """Roofs out of a run like any other: what toy_cnn's own operators reach at their best."""
-    return roofs_of(Run.open(measured_run))
+    run = Run.open(measured_run)
+    sides = {name: (run.profiles[name], run.summary.experiments[name].breakdown) for name in run.shown}
+    return roofs_of(run.manifest, sides)
 
 
 @pytest.fixture
@@ -67,7 +68,7 @@ def columns(run: Run) -> tuple[str, ...]:
 def shown(run: Run) -> list[str]:
     """The run as terminal, Markdown and page show it."""
     report = content.report(run)
-    return [render_run(run, PLAIN), markdown.render(report, {}), page(run, report, {})]
+    return [whole_text(run), markdown.render(report, {}), run_page(run, report, {})]
 
 
 def test_without_roofs_one_line_says_how_to_measure_them_and_nothing_else_changes(bare: Path) -> None:
@@ -159,42 +160,34 @@ def test_other_roofs_make_another_state_of_the_run(bare: Path, own_roofs: Roofs)
     assert Run.open(bare).sources != with_them.sources
 
 
-def _negative(data: dict[str, Any]) -> None:
-    data["measurements"][0]["probes"][0]["best_ms"] = -1
+DAMAGES: list[Callable[[dict[str, Any]], object]] = [
+    lambda data: data["measurements"][0]["probes"][0].update(best_ms=-1),
+    lambda data: data["measurements"][0]["probes"][0]["work"].update(read_bytes=10**30),
+    lambda data: data.update(schema=99),
+    lambda data: data.clear(),
+]
 
 
-def _huge(data: dict[str, Any]) -> None:
-    data["measurements"][0]["probes"][0]["work"]["read_bytes"] = 10**30
-
-
-def _newer(data: dict[str, Any]) -> None:
-    data["schema"] = 99
-
-
-def _nothing(data: dict[str, Any]) -> None:
-    data.clear()
-
-
-@pytest.mark.parametrize("where", ["run", "cache"])
-@pytest.mark.parametrize("damage", [_negative, _huge, _newer, _nothing, None])
-def test_damaged_roofs_are_a_note_and_break_no_report(
-    bare: Path, own_roofs: Roofs, where: str, damage: Callable[[dict[str, Any]], None] | None
-) -> None:
-    text = b"{ no json"
-    if damage is not None:
+def test_damaged_roofs_are_a_note_and_break_no_report(bare: Path, own_roofs: Roofs) -> None:
+    texts = ["{ no json"]
+    for damage in DAMAGES:
         data = json.loads(msgspec.json.encode(own_roofs))
         damage(data)
-        text = json.dumps(data).encode()
-    place = bare / ROOFS if where == "run" else roofs_path(own_roofs.cpu)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_bytes(text)
-    try:
+        texts.append(json.dumps(data))
+    places = [bare / ROOFS, roofs_path(own_roofs.cpu)]
+    places[1].parent.mkdir(parents=True, exist_ok=True)
+    # Of all kinds of damage in a run, and of two in the cache.
+    for place, text in [(places[0], text) for text in texts] + [(places[1], text) for text in texts[:2]]:
+        place.write_text(text)
         run = Run.open(bare)
-        run.save()
-        assert any(note.startswith("roofs are left out") for note in run.summary.notes)
-        assert "of roof" not in columns(run) and all("roofs are left out" in text for text in shown(run)[:2])
-    finally:
+        assert any(note.startswith("roofs are left out") for note in run.summary.notes), text[:80]
+        assert "of roof" not in columns(run)
         place.unlink()
+    places[0].write_text(texts[0])
+    run = Run.open(bare)
+    run.save()
+    assert all("roofs are left out" in text for text in shown(run)[:2])
+    places[0].unlink()
 
 
 def test_roofs_of_another_cpu_are_not_used(bare: Path, own_roofs: Roofs) -> None:

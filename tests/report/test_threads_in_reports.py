@@ -4,27 +4,27 @@ import csv
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from model_profiling.analysis.advice.finding import FindingKind
-from model_profiling.mcp_server import results
-from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.report import charts, combined, content, markdown
+from model_profiling.mcp_server.tools import limited
+from model_profiling.report import charts, markdown
 from model_profiling.report.blocks import AdviceBlock, Bullets, Number, Picture, Table
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.content import combined
+from model_profiling.report.content import whole as content
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.report.files.pipeline_summary import pipeline_summary
+from model_profiling.report.files.artifact_files import pipeline_summary
 from model_profiling.report.files.report_files import write_picture
-from model_profiling.report.html import page
-from model_profiling.report.terminal.run_text import render_run
-from model_profiling.report.terminal.style import Style
+from model_profiling.report.html import run_page
 from model_profiling.store.run_directory import ExperimentRecord, Manifest
 from sme2_kit import Run
 from tests.helpers.run_forge import forge_run
+from tests.helpers.screens import whole_text
 
 KNOWN = Path(__file__).resolve().parents[1] / "data" / "known_good_run"
 OFF, ON = "linux_fp16arith_off", "linux_fp16arith_on"
-PLAIN = Style(colour=False, blocks=False)
 
 
 def forged(place: Path, threads: Sequence[int]) -> Run:
@@ -70,11 +70,8 @@ def test_the_section_has_every_number_the_best_and_what_is_wrong(run: Run) -> No
 
 def test_the_first_screen_is_of_the_first_number(run: Run) -> None:
     report = content.report(run)
-    assert [figure.label for figure in report.figures] == [
-        "fp16 arithmetic off (1 thread)",
-        "fp16 arithmetic on (1 thread)",
-        "speedup",
-    ]
+    (cpu,) = [fact for fact in report.facts if fact.label == "This CPU"]
+    assert cpu.text.startswith("fp16 arithmetic on (1 thread): ") and "fp16 arithmetic off (1 thread): " in cpu.text
     assert run.of_interest == [f"{ON}_threads1"]
     assert not any("4 threads" in sentence for sentence in report.headline)
 
@@ -83,10 +80,10 @@ def test_every_format_shows_it(run: Run) -> None:
     report = content.report(run)
     text = markdown.render(report, {"threads": "report_charts/threads.png"})
     assert "## Threads" in text and "report_charts/threads.png" in text
-    shown = " ".join(render_run(run, PLAIN).split())
-    assert "by number of threads" in shown and "4 threads are best" in shown and "4 threads on 2 CPUs" in shown
-    assert 'data-table="threads"' in page(run, report, {})
-    assert "threads, fp16 arithmetic off: 4 threads are best" in pipeline_summary(run)
+    shown = " ".join(whole_text(run).split())
+    assert "parallel efficiency" in shown and "4 threads are best" in shown and "4 threads on 2 CPUs" in shown
+    assert 'data-table="threads"' in run_page(run, report, {})
+    assert "fp16 arithmetic off: 4 threads are best" in pipeline_summary(run)
 
 
 def test_the_picture_has_a_line_for_each_side_and_the_cpus(run: Run, tmp_path: Path) -> None:
@@ -133,19 +130,17 @@ def test_python_programs_get_rows(run: Run, plain: Run) -> None:
     assert len(plain.scaling) == 0
 
 
-def test_assistants_get_curves(run: Run, plain: Run, tmp_path: Path) -> None:
-    answer = results.run_answer("run", run.summary)
-    assert answer.scaling is not None and len(answer.scaling.curves) == 2
-    analysed = results.analysis_answer(Workspace(tmp_path), run.summary, 3)
-    assert [len(curve.operators) for curve in analysed.operator_scaling] == [3, 3]
-    assert results.run_answer("run", plain.summary).scaling is None
+def test_assistants_get_curves(run: Run, plain: Run) -> None:
+    answer, without = (limited(msgspec.to_builtins(each.summary), 3, ()) for each in (run, plain))
+    assert len(answer["metrics"]["scaling"]["curves"]) == 2 and without["metrics"].get("scaling") is None
+    assert [len(curve["operators"]) for curve in answer["operator_scaling"]] == [3, 3]
 
 
 def test_one_number_of_threads_is_not_spoken_of(plain: Run) -> None:
     report = content.report(plain)
     assert report.section("threads") is None and "threads" not in charts.of_run(plain, 760, LIGHT)
-    assert "number of threads" not in render_run(plain, PLAIN)
-    assert not any("thread" in figure.label for figure in report.figures)
+    assert "number of threads" not in whole_text(plain)
+    assert not any("thread" in fact.text for fact in report.facts)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +158,6 @@ def test_whatever_is_compared_there_is_a_report(tmp_path: Path, pairs: list[tupl
 
     run = Run.open(forge_run(KNOWN, tmp_path / "run", executions=24, launches=6, threads=(1, 2, 4), change=change))
     report = content.report(run)
-    assert report.section("threads") is not None and report.figures
-    assert "by number of threads" in render_run(run, PLAIN)
+    assert report.section("threads") is not None and report.facts
+    assert "parallel efficiency" in whole_text(run)
     assert run.of_interest and set(charts.of_run(run, 340, LIGHT)) >= {"threads", "shift", "latency"}

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from model_profiling.base import files, printing
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import SPACES, visible
+from model_profiling.fleet.history.history_records import as_csv
 from model_profiling.fleet.history.run_history import RunHistory
-from model_profiling.fleet.history.table_export import as_csv
 from model_profiling.fleet.history.trend_page import page_report
 from model_profiling.fleet.history.trends import Trend
 from model_profiling.fleet.sweep import portfolio
@@ -38,7 +38,7 @@ def raw(text: str) -> set[str]:
     return {character for character in text if not character.isprintable() and character not in f"\n\t{SPACES}"}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.text(st.characters(), max_size=40))
 def test_any_text_becomes_visible_and_stays_the_same_data_in_json(text: str) -> None:
     shown = visible(text)
@@ -134,7 +134,7 @@ def test_history_of_a_hostile_run_is_shown_and_not_obeyed(
     history = RunHistory([hostile_run])
     report = page_report(Trend(history.series()), tmp_path)
     files.write_text(tmp_path / "trend.md", markdown.render(report, {}))
-    files.write_text(tmp_path / "trend.html", html.overview(report, {}, ""))
+    files.write_text(tmp_path / "trend.html", html.page(report, {}))
     assert history.rows() and not raw(as_csv(history.rows()).decode())
     for name, text in _texts(tmp_path):
         assert not raw(text), name

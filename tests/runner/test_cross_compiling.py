@@ -12,13 +12,20 @@ import numpy as np
 import pytest
 
 from model_profiling.base.errors import SetupError
-from model_profiling.runner.build import build_runner
-from model_profiling.runner.custom_operators import LIBRARY, operator_libraries
+from model_profiling.platforms.operator_libraries import LIBRARY, operator_libraries
+from model_profiling.runner.build import (
+    NATIVE,
+    PRIVATE_SYMBOLS,
+    Build,
+    build_runner,
+    compile_command,
+    generate_tables,
+    host_compiler,
+)
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim, preload_environment
 from model_profiling.runner.protocol import Exit
-from model_profiling.runner.sdk import PYTHON_TAG
-from model_profiling.runner.targets import TARGETS, ZIG, host_target
-from tests.conftest import needs, needs_hardware
+from model_profiling.runner.sdk import PYTHON_TAG, TARGETS, ZIG, host_target, sdk_for
+from tests.conftest import SAMPLED, needs, needs_hardware
 from tests.helpers.llm_programs import cosine, eager, stored, tokens
 from tests.runner.test_runner import Toy, call, event
 
@@ -36,16 +43,45 @@ def test_it_compiles_for_the_other_platforms(target: str) -> None:
     assert built.read_bytes()[:4] == magic
 
 
-@pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
+SOURCES = sorted([*NATIVE.iterdir(), *PRIVATE_SYMBOLS.iterdir()])
+# Most of the time goes into ExecuTorch's headers. Of two files, each comes before the other in one of these.
+UNITS = [SOURCES, SOURCES[::-1]] if SAMPLED else [[source] for source in SOURCES]
+
+
 @pytest.mark.wide
-def test_the_other_architecture_proves_and_masks_its_features_too(target: str, toy: Toy) -> None:
-    """Under an emulator: no timing, but the real table, the real proof and the real kernels of that architecture."""
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit[0].name)
+def test_each_source_compiles_alone_without_a_warning(unit: list[Path], tmp_path: Path) -> None:
+    """In 120 columns; `.clang-format` has the rest of its style."""
+    target = host_target()
+    (tmp_path / "kit_tables.h").write_text(generate_tables(target))
+    alone = tmp_path / "alone.cpp"
+    alone.write_text("".join(f'#include "{source}"\n' for source in unit))
+    call = compile_command(target, sdk_for(target, None), host_compiler(), tmp_path, alone, tmp_path / "none")
+    words = [*call[: call.index(str(alone)) + 1], "-fsyntax-only", "-Werror"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert max(len(line) for source in unit for line in source.read_text(encoding="utf-8").splitlines()) <= 120
+
+
+OTHERS = pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
+
+
+def emulated(target: str) -> tuple[Build, list[object]]:
+    """The runner for another architecture, and the words that start it under an emulator."""
     arch = TARGETS[target].arch
     emulator = f"qemu-{arch}"
     needs(shutil.which(emulator) is not None and shutil.which(TARGETS[target].cross_compiler[0]) is not None, emulator)
-    start = [emulator, "-cpu", "max", "-L", f"/usr/{arch}-linux-gnu", build_runner(target).path]
+    build = build_runner(target)
+    return build, [emulator, "-cpu", "max", "-L", f"/usr/{arch}-linux-gnu", build.path]
+
+
+@OTHERS
+@pytest.mark.wide
+def test_the_other_architecture_proves_and_masks_its_features_too(target: str, toy: Toy) -> None:
+    """Under an emulator: no timing, but the real table, the real proof and the real kernels of that architecture."""
+    build, start = emulated(target)
     present = event(call(*start, "--list_features"), "features")["present"]
-    feature = {"x86_64": "avx2", "aarch64": "sme"}[arch]
+    feature = {"x86_64": "avx2", "aarch64": "sme"}[build.target.arch]
     assert feature in present
     done = call(*start, "--model_path", toy("fp32"), f"--disable_features={feature}")
     assert done.returncode == 0, done.stderr
@@ -70,19 +106,14 @@ def test_the_build_is_cached_until_something_changes(
     assert built[0] != built[1]
 
 
-@pytest.mark.wide
-@pytest.mark.parametrize("target", [n for n in TARGETS if n.startswith("linux-") and n != host_target().name])
+@OTHERS
 def test_a_language_models_operators_load_on_the_other_architecture(target: str, tmp_path: Path) -> None:
-    arch = TARGETS[target].arch
-    emulator = f"qemu-{arch}"
-    needs(shutil.which(emulator) is not None and shutil.which(TARGETS[target].cross_compiler[0]) is not None, emulator)
-    build, index = build_runner(target), 40
+    (build, start), index = emulated(target), 40
     np.save(tmp_path / "tokens.npy", tokens())
     loaded = [f"--operator_library={library}" for library in operator_libraries(build)]
     read = [f"--tokens={tmp_path / 'tokens.npy'}", f"--fill=prefill_forward:{index}:1", f"--position={index}"]
-    start = [emulator, "-cpu", "max", "-L", f"/usr/{arch}-linux-gnu", build.path, *loaded, *read]
     flags = ["--model_path", stored("two_methods"), "--method_name=decode_forward", "--output_file", tmp_path / "out"]
-    done = call(*start, *flags)
+    done = call(*start, *loaded, *read, *flags)
     assert done.returncode == 0, done.stderr
     assert cosine(np.fromfile(tmp_path / "out-0.bin", np.float32), eager(index)) > 0.9999
 

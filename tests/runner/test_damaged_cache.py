@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from model_profiling.base import cache, kept_hashes
+from model_profiling.base import cache
 from model_profiling.base.errors import SetupError
 from model_profiling.base.file_locks import folder_held, hold_for_life, is_abandoned
 from model_profiling.base.files import sha256
@@ -22,13 +22,12 @@ from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.cli.main import main
 from model_profiling.pipeline.phase_experiments import random_tokens
 from model_profiling.platforms.bundle import small_bundle
+from model_profiling.platforms.operator_libraries import operator_libraries
 from model_profiling.runner import build as building
 from model_profiling.runner import sdk as sdks
 from model_profiling.runner.build import build_runner, host_compiler
-from model_profiling.runner.custom_operators import operator_libraries
 from model_profiling.runner.kernel_trace import build_shim, preload_environment
-from model_profiling.runner.sdk import fetched_sdk
-from model_profiling.runner.targets import host_target
+from model_profiling.runner.sdk import fetched_sdk, host_target
 from model_profiling.upstream.libraries import LINKED
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers.file_faults import FAULTS
@@ -67,7 +66,7 @@ def use(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("SME2_KIT_CACHE", str(home))
     monkeypatch.setenv("CXX", shlex.quote(str(store / "c++")))
     # Hashes of libraries are no entries: what is damaged among them is computed again when it is asked for.
-    monkeypatch.setattr(kept_hashes, "_YOUNG_NS", 1 << 62)
+    monkeypatch.setattr(cache, "_YOUNG_NS", 1 << 62)
     monkeypatch.setattr(
         sdks, "_download", lambda _platform, _version, into: Path(shutil.copy(store / "executorch-1.5.1.whl", into))
     )
@@ -125,7 +124,10 @@ def damaged_one_by_one(home: Path, faults: Callable[[int], list[str]]) -> Iterat
             yield fault
 
 
-def test_a_damaged_file_of_the_cache_is_made_again(use: Path) -> None:
+def test_a_damaged_file_of_the_cache_is_made_again(use: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Also of a cache that is named relative to the working directory.
+    monkeypatch.chdir(use.parent)
+    monkeypatch.setenv("SME2_KIT_CACHE", use.name)
     names = list(FAULTS)
     seen = set(damaged_one_by_one(use, lambda number: [names[number % len(names)]]))
     assert len(seen) > 6
@@ -138,7 +140,7 @@ def test_every_damage_of_every_file_of_the_cache_is_repaired(use: Path) -> None:
     assert len(seen) > 100
 
 
-def test_an_entry_replaced_as_a_whole_is_made_again(use: Path) -> None:
+def test_an_entry_replaced_as_a_whole_is_made_again(use: Path, tmp_path: Path) -> None:
     home = build_runner().path.parent
     expected = contents(use)
     shutil.rmtree(home)
@@ -150,6 +152,11 @@ def test_an_entry_replaced_as_a_whole_is_made_again(use: Path) -> None:
     assert build_runner().path.parent == home and contents(use) == expected
     (home / "libc.so.6").write_text("what nobody made")
     assert build_runner().path.parent == home and contents(use) == expected
+    # Even what would be the same: whoever owns the place that it links to may change it.
+    home.rename(tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    assert cache.damaged_entries() == [home]
+    assert build_runner().path.parent == home and contents(use) == expected and contents(tmp_path / "elsewhere")
 
 
 def test_another_source_compiler_python_or_wheel_has_an_entry_of_its_own(
@@ -252,16 +259,6 @@ def test_what_a_killed_process_left_goes_with_the_next_command_and_nothing_else(
     assert not held.exists()
 
 
-def test_an_entry_that_is_a_link_is_made_again(use: Path, tmp_path: Path) -> None:
-    """Even to what would be the same: whoever owns that may change it."""
-    home = random_tokens(None, 8, 10, 0).parent
-    home.rename(tmp_path / "elsewhere")
-    home.symlink_to(tmp_path / "elsewhere")
-    assert cache.damaged_entries() == [home]
-    assert random_tokens(None, 8, 10, 0).parent == home and not home.is_symlink()
-    assert contents(tmp_path / "elsewhere") and cache.damaged_entries() == []
-
-
 def test_a_compiler_that_fails_leaves_nothing_that_its_message_names(
     use: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,14 +314,6 @@ def test_a_cache_from_which_nothing_can_be_executed_is_an_error(
     with pytest.raises(SetupError, match="cannot be executed") as caught:
         build_runner()
     assert "SME2_KIT_CACHE" in caught.value.hint and contents(use) == {}
-
-
-def test_a_cache_that_is_named_relative_to_the_working_directory_works(
-    use: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("SME2_KIT_CACHE", "near")
-    assert build_runner().path.is_relative_to(tmp_path / "near")
 
 
 def test_doctor_repairs_the_runner_and_reports_what_else_is_damaged(

@@ -8,13 +8,18 @@ import pytest
 
 from model_profiling.base import cache, files
 from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.platforms.operator_libraries import LIBRARY
 from model_profiling.runner import sdk as sdks
 from model_profiling.runner.build import build_runner
-from model_profiling.runner.custom_operators import LIBRARY
-from model_profiling.runner.prefix import prefix_sdk
-from model_profiling.runner.sdk import installed_sdk
-from model_profiling.runner.sdk_choice import MOST_CHOICES, sdk_for, split_choices
-from model_profiling.runner.targets import TARGETS, host_target
+from model_profiling.runner.sdk import (
+    MOST_CHOICES,
+    TARGETS,
+    host_target,
+    installed_sdk,
+    prefix_sdk,
+    sdk_for,
+    split_choices,
+)
 from tests.conftest import needs_hardware
 from tests.helpers.prefixes import prefix
 
@@ -36,6 +41,11 @@ def built(path: Path | str) -> sdks.Sdk:
 
 def test_a_prefix_is_known_by_its_content_wherever_it_lies(store: Path, tmp_path: Path) -> None:
     first, second = built(prefix(tmp_path / "one")), built(prefix(tmp_path / "two"))
+    # A damaged copy in the cache is copied again.
+    library = first.libraries / "libexecutorch.so"
+    library.write_bytes(b"")
+    assert built(tmp_path / "one") == first
+    assert library.read_bytes() == (tmp_path / "one" / "lib" / library.name).read_bytes()
     assert (first.content, first.root) == (second.content, second.root)
     assert first.root.is_relative_to(store) and first.given == str(tmp_path / "one")
     assert first.version == f"own build {first.content[:8]}"
@@ -56,14 +66,6 @@ def test_a_part_that_was_built_again_in_its_place_makes_another_build(store: Pat
     # What an earlier run used is still what it was.
     assert (before.root / part).read_bytes() + b"\n" == (after.root / part).read_bytes()
     assert cache.damaged_entries() == []
-
-
-def test_a_damaged_copy_in_the_cache_is_copied_again(store: Path, tmp_path: Path) -> None:
-    home = prefix(tmp_path / "build")
-    library = built(home).root / "lib" / "libexecutorch.so"
-    library.write_bytes(b"")
-    assert built(home).libraries / library.name == library
-    assert library.read_bytes() == (home / "lib" / library.name).read_bytes()
 
 
 @pytest.mark.parametrize(

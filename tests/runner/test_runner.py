@@ -50,9 +50,8 @@ def sample(pte: Path) -> Path:
 @pytest.mark.parametrize("dtype", ["fp32", "fp16", "int8"])
 def test_it_computes_what_eager_pytorch_computes(runner: Path, toy: Toy, tmp_path: Path, dtype: str) -> None:
     pte = toy(dtype)
-    done = call(
-        runner, "--model_path", pte, "--inputs", sample(pte), "--output_file", tmp_path / "out", "--cpu_threads=1"
-    )
+    files = ("--model_path", pte, "--inputs", sample(pte), "--output_file", tmp_path / "out")
+    done = call(runner, *files, "--cpu_threads=1")
     assert done.returncode == 0, done.stderr
     described = event(done, "done")["outputs"][0]
     ours = np.fromfile(tmp_path / "out-0.bin", dtype=described["dtype"]).reshape(described["shape"])
@@ -85,33 +84,21 @@ def test_masking_changes_the_kernels_that_run(runner: Path, toy: Toy, tmp_path: 
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
-def test_threads_are_exactly_as_asked(runner: Path, toy: Toy, threads: int) -> None:
-    done = call(runner, "--model_path", toy("fp32"), f"--cpu_threads={threads}")
-    assert event(done, "ready")["threads"] == threads
+def test_threads_are_exactly_as_asked_and_a_single_one_has_a_clock_that_stops(
+    runner: Path, toy: Toy, threads: int
+) -> None:
+    """Of several threads one waits for the rest: that is its own time."""
+    ready = event(call(runner, "--model_path", toy("fp32"), f"--cpu_threads={threads}"), "ready")
+    assert (ready["threads"], ready["stops_clock"]) == (threads, int(sys.platform == "linux" and threads == 1))
 
 
 def test_paced_mode_answers_one_line_a_run(runner: Path, toy: Toy, tmp_path: Path) -> None:
     dump = tmp_path / "a.etdump"
-    done = call(
-        runner,
-        "--model_path",
-        toy("fp16"),
-        "--paced",
-        "--warmup=2",
-        "--etdump_path",
-        dump,
-        stdin="run 3\nrun 2\nquit\n",
-    )
+    flags = ("--model_path", toy("fp16"), "--paced", "--warmup=2", "--etdump_path", dump)
+    done = call(runner, *flags, stdin="run 3\nrun 2\nquit\n")
     assert done.returncode == 0
-    assert [line["event"] for line in events(done)] == [
-        "features",
-        "ready",
-        *["run"] * 3,
-        "turn",
-        *["run"] * 2,
-        "turn",
-        "done",
-    ]
+    said = ["features", "ready", *["run"] * 3, "turn", *["run"] * 2, "turn", "done"]
+    assert [line["event"] for line in events(done)] == said
     assert [line["index"] for line in events(done) if line["event"] == "run"] == [0, 1, 2, 3, 4]
     assert len(event(done, "ready")["warmup_ns"]) == 2
     # The warm-up is not in the dump.
@@ -127,35 +114,42 @@ def test_nothing_is_said_of_executions_that_settle(runner: Path, toy: Toy) -> No
         assert call(runner, "--model_path", toy("fp16"), "--paced", stdin=words).returncode == Exit.USAGE
 
 
+def test_it_takes_other_inputs_while_it_is_alive(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    pte, first = toy("fp32"), sample(toy("fp32"))
+    other = tmp_path / "other name.npy"
+    np.save(other, read_npy(first, "", "") * 2)
+    base = ("--output_file", tmp_path / "out")
+    done = call(runner, "--model_path", pte, "--paced", *base, stdin=f"inputs {first}\nrun 1\ninputs {other}\nquit\n")
+    said = ["features", "ready", "predicted", "run", "turn", "predicted", "done"]
+    assert done.returncode == 0 and [line["event"] for line in events(done)] == said
+    predicted = np.fromfile(tmp_path / "out-0.bin", dtype=np.float32)
+    call(runner, "--model_path", pte, "--inputs", other, *base)
+    assert np.array_equal(predicted, np.fromfile(tmp_path / "out-0.bin", dtype=np.float32))
+    np.save(other, np.zeros((1, 2), np.float32))
+    wrong = call(runner, "--model_path", pte, "--paced", *base, stdin=f"inputs {other}\n")
+    assert wrong.returncode == Exit.INPUTS_WRONG and "has shape [1, 2]" in wrong.stderr
+    assert call(runner, "--model_path", pte, "--paced", stdin=f"inputs {first}\n").returncode == Exit.USAGE
+
+
 def test_a_timed_run_contains_its_method_execute(runner: Path, toy: Toy, tmp_path: Path) -> None:
-    done = call(runner, "--model_path", toy("fp16"), "--num_executions=5", "--etdump_path", tmp_path / "a.etdump")
+    # Without an ETDump's path, nothing is written.
+    words = [str(runner), "--model_path", str(toy("fp16")), "--num_executions=5"]
+    subprocess.run(words, cwd=tmp_path, capture_output=True, check=True)
+    assert list(tmp_path.iterdir()) == []
+    done = call(*words, "--etdump_path", tmp_path / "a.etdump")
     dump = etdump.read(tmp_path / "a.etdump")
     executes = dump.events.duration[etdump.nest(dump).executions]
     outer = [line["ns"] for line in events(done) if line["event"] == "run"]
     assert all(inner <= around for inner, around in zip(executes, outer, strict=True))
 
 
-def test_without_an_etdump_path_nothing_is_written(runner: Path, toy: Toy, tmp_path: Path) -> None:
-    done = subprocess.run([runner, "--model_path", toy("fp32")], cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def damaged(pte: Path, tmp_path: Path, how: str) -> Path:
-    data = pte.read_bytes()
-    path = tmp_path / "damaged.pte"
-    path.write_bytes(
-        {"empty": b"", "short": data[:100], "cut": data[: len(data) // 2], "text": b"hello, world " * 99}[how]
-    )
-    return path
-
-
-@pytest.mark.parametrize("how", ["empty", "short", "cut", "text"])
-def test_a_damaged_model_is_named_and_not_run(runner: Path, toy: Toy, tmp_path: Path, how: str) -> None:
-    path = damaged(toy("fp32"), tmp_path, how)
-    done = call(runner, "--model_path", path)
-    assert done.returncode == Exit.MODEL_INVALID
-    assert done.stderr.splitlines()[-1].startswith(f"error: model '{path}' is")
+def test_a_damaged_model_is_named_and_not_run(runner: Path, toy: Toy, tmp_path: Path) -> None:
+    data, path = toy("fp32").read_bytes(), tmp_path / "damaged.pte"
+    for damaged in (b"", data[:100], data[: len(data) // 2], b"hello, world " * 99):
+        path.write_bytes(damaged)
+        done = call(runner, "--model_path", path)
+        assert done.returncode == Exit.MODEL_INVALID
+        assert done.stderr.splitlines()[-1].startswith(f"error: model '{path}' is")
 
 
 def test_every_other_way_to_fail_has_its_code_and_one_clear_line(runner: Path, toy: Toy, tmp_path: Path) -> None:
@@ -177,11 +171,7 @@ def test_every_other_way_to_fail_has_its_code_and_one_clear_line(runner: Path, t
         (["--model_path", pte, "--inputs", tmp_path / "broken.npy"], Exit.INPUTS_WRONG, "not a usable .npy"),
         (["--model_path", pte, "--inputs", tmp_path / "none.npy"], Exit.INPUTS_WRONG, "cannot be read"),
         (["--model_path", pte, "--disable_features=warp"], Exit.UNKNOWN_FEATURE, "unknown CPU feature 'warp'"),
-        (
-            ["--model_path", pte, "--method_name=backward"],
-            Exit.USAGE,
-            "choose one with --method: forward",
-        ),
+        (["--model_path", pte, "--method_name=backward"], Exit.USAGE, "choose one with --method: forward"),
         (["--model_path", pte, "--cpu_threads=0"], Exit.USAGE, "whole number of at least 1"),
         (["--model_path", pte, f"--etdump_path={tmp_path}/no/such/dir/a"], Exit.OUTPUT_UNWRITABLE, "cannot be written"),
         (["--colour"], Exit.USAGE, "takes a value"),
@@ -255,16 +245,9 @@ def test_a_name_with_quotes_and_commas_is_only_a_name(runner: Path, toy: Toy, tm
 
 def pinned(runner: Path, cpus: list[int], threads: int, executions: int) -> "subprocess.CompletedProcess[str]":
     """Run a tiny model on these CPUs alone."""
-    model = Path(__file__).resolve().parents[1] / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
     counts = [f"--cpu_threads={threads}", f"--num_executions={executions}", "--warmup=1"]
-    return subprocess.run(
-        [str(runner), f"--model_path={model}", *counts],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        preexec_fn=functools.partial(os.sched_setaffinity, 0, cpus),
-    )
+    pin, words = functools.partial(os.sched_setaffinity, 0, cpus), [str(runner), f"--model_path={TINY}", *counts]
+    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=pin)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="hardware: only Linux pins a process to CPUs")
@@ -276,12 +259,3 @@ def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Pat
         assert done.returncode == 0, done.stderr
         assert event(done, "ready")["cpus"] == len(cpus)
         assert event(done, "turn")["preempted"] == 0
-
-
-def test_only_a_single_thread_has_a_clock_that_stops(runner: Path, toy: Toy) -> None:
-    """Of several threads one waits for the rest: that is its own time."""
-    said = [
-        event(call(runner, "--model_path", toy("fp32"), "--num_executions=1", f"--cpu_threads={threads}"), "ready")
-        for threads in (1, 2)
-    ]
-    assert [ready["stops_clock"] for ready in said] == [int(sys.platform == "linux"), 0]

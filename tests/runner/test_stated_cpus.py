@@ -13,7 +13,7 @@ from model_profiling.runner import features
 from model_profiling.runner.build import NATIVE, PRIVATE_SYMBOLS, generate_tables, host_compiler
 from model_profiling.runner.features import FeatureAgreement
 from model_profiling.runner.protocol import Exit
-from model_profiling.runner.targets import TARGETS
+from model_profiling.runner.sdk import TARGETS
 from tests.conftest import ROOT
 
 STATED = ROOT / "tests" / "helpers" / "stated_cpu"

@@ -12,17 +12,12 @@ import yaml
 from model_profiling.base.errors import InputError
 from model_profiling.skills.catalogue import Skill, find_skill, parse_skill, skills
 from model_profiling.skills.checks import SkillWorkspace, check_skill
-from tests.conftest import ROOT, TORCH, kit, needs
+from tests.conftest import ROOT, TORCH, needs
+from tests.helpers.kit_here import kit_here
 
 NAMES = [
-    "01_setup_workspace",
-    "02_build_runners",
-    "03_export_model",
-    "04_run_profiling",
-    "05_analyze_results",
-    "06_validate_workflow",
-    "07_report_generation",
-    "08_onboard_edgetam",
+    *("01_setup_workspace", "02_build_runners", "03_export_model", "04_run_profiling", "05_analyze_results"),
+    *("06_validate_workflow", "07_report_generation", "08_onboard_edgetam"),
 ]
 SECTIONS = ("## Inputs", "## Steps", "## Expected outputs", "## Verify", "## If it fails")
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -48,7 +43,7 @@ def test_a_skill_says_all_it_has_to(skill: Skill) -> None:
 
 
 def test_skills_install_in_the_open_form_from_the_same_text(tmp_path: Path) -> None:
-    done = kit("skills", "install", "--to", tmp_path / "skills")
+    done = kit_here("skills", "install", "--to", tmp_path / "skills")
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 8
     for skill in skills():
@@ -64,7 +59,7 @@ def test_skills_install_in_the_open_form_from_the_same_text(tmp_path: Path) -> N
 
 def test_install_finds_where_assistants_look(tmp_path: Path) -> None:
     (tmp_path / ".claude" / "skills" / "mine").mkdir(parents=True)
-    assert kit("skills", "install", cwd=tmp_path).returncode == 0
+    assert kit_here("skills", "install", cwd=tmp_path).returncode == 0
     for place in (".agents", ".claude"):
         assert len(list((tmp_path / place / "skills").glob("sme2-*/SKILL.md"))) == 8
     assert (tmp_path / ".claude" / "skills" / "mine").is_dir()
@@ -73,7 +68,7 @@ def test_install_finds_where_assistants_look(tmp_path: Path) -> None:
 def test_a_skill_is_found_by_any_of_its_names() -> None:
     for text in ("03_export_model", "03_export_model.md", "export_model", "export-model", "sme2-export-model", "03"):
         assert find_skill(text).name == "03_export_model"
-    done = kit("validate-skill", "09_make_coffee")
+    done = kit_here("validate-skill", "09_make_coffee")
     assert done.returncode == 2 and "01_setup_workspace" in done.stderr
 
 
@@ -89,7 +84,7 @@ def test_the_gate_of_setting_up_has_two_doors() -> None:
     done = subprocess.run([sys.executable, script, "--json"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert json.loads(done.stdout)["ok"]
-    assert kit("validate-skill", "02_build_runners").returncode == 0
+    assert kit_here("validate-skill", "02_build_runners").returncode == 0
 
 
 @pytest.fixture
@@ -113,25 +108,21 @@ def test_the_gate_of_exporting(exported: dict[str, object], toy: object, tmp_pat
     assert not _ok("03_export_model", here)
 
 
-def test_the_gate_of_running(place: SkillWorkspace) -> None:
-    assert _ok("04_run_profiling", place)
-    next(place.run.glob("*/*.etdump")).unlink()
-    assert not _ok("04_run_profiling", place)
-
-
-def test_the_gate_of_analysing(place: SkillWorkspace) -> None:
-    assert _ok("05_analyze_results", place)
-    text = json.loads((place.run / "analysis_summary.json").read_text())
+def test_the_gates_of_running_and_analysing(place: SkillWorkspace) -> None:
+    assert _ok("04_run_profiling", place) and _ok("05_analyze_results", place)
+    summary = place.run / "analysis_summary.json"
+    text = json.loads(summary.read_text())
     next(iter(text["experiments"].values()))["breakdown"]["categories"].pop(0)
-    (place.run / "analysis_summary.json").write_text(json.dumps(text))
+    summary.write_text(json.dumps(text))
     assert not _ok("05_analyze_results", place)
-    (place.run / "analysis_summary.json").unlink()
-    assert not _ok("05_analyze_results", place)
+    summary.unlink()
+    next(place.run.glob("*/*.etdump")).unlink()
+    assert not _ok("05_analyze_results", place) and not _ok("04_run_profiling", place)
 
 
 def test_the_gate_of_reporting(place: SkillWorkspace) -> None:
     assert not _ok("07_report_generation", place)
-    done = kit("report", place.run)
+    done = kit_here("report", place.run)
     assert done.returncode == 0, done.stderr
     assert _ok("07_report_generation", place), check_skill("07_report_generation", place)
     for picture in place.run.rglob("*.[ps][nv]g"):
@@ -142,6 +133,6 @@ def test_the_gate_of_reporting(place: SkillWorkspace) -> None:
 def test_the_gate_of_the_workflow_needs_all_of_it(place: SkillWorkspace) -> None:
     findings = check_skill("06_validate_workflow", place)
     assert not all(finding.ok for finding in findings), "there is no export"
-    done = kit("validate-skill", "06", "--out", place.out, "--json")
+    done = kit_here("validate-skill", "06", "--out", place.out, "--json")
     assert done.returncode == 1
     assert not json.loads(done.stdout)["ok"]

@@ -5,8 +5,9 @@ import random
 import pytest
 
 from model_profiling.analysis.timing.latency import Comparison
-from model_profiling.cli.tune import as_text, following
+from model_profiling.cli.tune import following
 from model_profiling.store.run_directory import Turn
+from model_profiling.tune.tune_report import document
 from model_profiling.tune.tune_result import (
     TriedVariant,
     TuneResult,
@@ -19,6 +20,7 @@ from model_profiling.tune.tune_result import (
     won,
 )
 from model_profiling.tune.variants import TuneVariant
+from tests.helpers.screens import flat, shown
 
 pytestmark = pytest.mark.fast
 BASE = TuneVariant("fp16")
@@ -51,11 +53,8 @@ def test_what_cannot_be_told_from_the_best_is_its_rival() -> None:
 
 
 def test_of_equals_the_most_accurate_and_then_the_simplest_is_kept() -> None:
-    variants = {
-        "int8": TuneVariant("int8"),
-        "fp16": TuneVariant("fp16", rewrites=("auto",)),
-        "plain": TuneVariant("fp16"),
-    }
+    rewritten = TuneVariant("fp16", rewrites=("auto",))
+    variants = {"int8": TuneVariant("int8"), "fp16": rewritten, "plain": TuneVariant("fp16")}
     assert preferred(["int8", "fp16"], {"int8": 30.0, "fp16": 55.0}, variants) == "fp16"
     assert preferred(["fp16", "plain"], {"fp16": 80.0, "plain": 70.0}, variants) == "plain"
     assert preferred(["int8", "plain"], {"int8": None, "plain": 20.0}, variants) == "plain"
@@ -92,13 +91,12 @@ def test_an_accuracy_that_is_asked_for_decides_instead_of_the_dtypes_own() -> No
     assert won(tried(35.0, "agrees"), baseline="fp16")
     for floor in (None, 30.0):
         result = TuneResult("net", "fp16", "linux", [tried(25.0, "agrees")], min_sqnr_db=floor, program="a/net.pte")
-        assert "int8 is faster, but less accurate than 30 dB" in as_text(result)
+        assert "int8 is faster, but less accurate than 30 dB" in flat(shown(document(result)))
 
 
 def test_the_end_names_program_gain_steps_and_what_is_as_fast() -> None:
-    gains = step_gains(
-        BASE, TuneVariant("int8", rewrites=("auto",)), turns({"fp16": 4.0, "int8": 2.0, "int8+auto": 1.0})
-    )
+    best = TuneVariant("int8", rewrites=("auto",))
+    gains = step_gains(BASE, best, turns({"fp16": 4.0, "int8": 2.0, "int8+auto": 1.0}))
     entry = TriedVariant("int8+auto", "why", "sme2-kit export net --rewrite auto", 1.0, FASTER, dtype="int8")
     same = TriedVariant("int8+silu", "why", "sme2-kit export net --rewrite silu", same_as="int8+auto")
     result = TuneResult(
@@ -108,16 +106,10 @@ def test_the_end_names_program_gain_steps_and_what_is_as_fast() -> None:
         steps=gains,
         as_fast=["int8+layout"],
     )
-    text = as_text(result)
-    for words in (
-        "keep int8+auto:",
-        "gained:    2.00x (1.90 to 2.10) against fp16",
-        "1. --dtype int8: ",
-        "2. --rewrite ",
-    ):
+    text = flat(shown(document(result)))
+    wanted = ("Keep int8+auto sme2-kit export net --rewrite auto", "Gained 2.00x faster (1.90 to 2.10)", "--dtype int8")
+    for words in (*wanted, "--rewrite ", "as fast: int8+layout", "Program tune/int8+auto/net.pte"):
         assert words in text, text
-    assert "as fast:   int8+layout" in text and "int8+silu: the same program as int8+auto" in text
-    assert "program:   tune/int8+auto/net.pte" in text
     assert [str(word) for word in following(result)] == ["compare", "tune/fp16/net.pte", "tune/int8+auto/net.pte"]
 
 
@@ -136,6 +128,7 @@ def test_what_looks_faster_by_too_few_runs_is_measured_again_and_never_called_no
     sure = entry("silu", 2.0, 48.0, 50.0, "faster")
     assert promising([base, far, near, sure, wide], won) == ["auto"]
     result = TuneResult("net", "fp16", "linux", [far, near, base], program="a/net.pte")
-    text = as_text(result)
+    text = flat(shown(document(result)))
     assert "too few runs to tell: auto looks 72.00x faster" in text and "no variant is faster" not in text
+    assert "the budget is used up" in text
     assert "keep the baseline until then" in text

@@ -1,6 +1,7 @@
 """Weight formats of a language model, held against each other: stored programs stand for formats here."""
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,9 @@ from hypothesis import strategies as st
 from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 from model_profiling.base.files import sha256
 from model_profiling.base.files import write_json as write
-from model_profiling.cli.tune import as_text
-from model_profiling.export.request import ExportResult
+from model_profiling.export.request import ExportRequest, ExportResult
 from model_profiling.pipeline.schedule import Counts
-from model_profiling.platforms.local import LocalPlatform
+from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.store.artifacts import (
     Delegation,
     ExportMeta,
@@ -23,10 +23,12 @@ from model_profiling.store.artifacts import (
     RequestRecord,
     SequenceRecord,
 )
-from model_profiling.tune.formats import FormatResult, FormatTuner, TriedPhase, kl_divergence, pareto
-from model_profiling.tune.tune_result import TriedVariant, TuneResult
-from model_profiling.tune.winner_changes import winner_changes
+from model_profiling.tune.bench import Bench, TuneRequest
+from model_profiling.tune.formats import kl_divergence, pareto, results
+from model_profiling.tune.tune_report import document
+from model_profiling.tune.tune_result import FormatResult, TriedPhase, TriedVariant, TuneResult
 from tests.helpers.llm_programs import CONTEXT, eager, stored, tokens
+from tests.helpers.screens import flat, shown
 
 
 def made(form: str, home: Path) -> ExportResult:
@@ -61,40 +63,40 @@ def made(form: str, home: Path) -> ExportResult:
     return ExportResult(paths, record)
 
 
-def format_tuner(home: Path) -> tuple[FormatTuner, dict[str, ExportResult]]:
-    """Attention in an operator of its own, and from parts, to be measured."""
-    exports = {form: made(form, home / form) for form in ("custom", "plain")}
+def bench(home: Path) -> Bench:
+    """Attention in an operator of its own, which is the baseline, and from parts, to be measured."""
     np.save(home / "text.npy", tokens())
     counts = Counts(runs=12, launches=6)
-    return FormatTuner(LocalPlatform(), home / "home", 1, counts, lambda *_: None, home / "text.npy"), exports
+    asked = TuneRequest(ExportRequest("tiny", home / "home", "fp32"), counts=counts, text=home / "text.npy")
+    made_before = {name: made(form, home / form) for name, form in (("fp32", "custom"), ("plain", "plain"))}
+    return Bench(asked, LocalPlatform(), lambda _: made_before["fp32"], lambda *_: None, str, made_before)
 
 
 def test_formats_are_measured_by_phase_and_held_against_eager(tmp_path: Path) -> None:
-    tuner, exports = format_tuner(tmp_path)
-    found = tuner.results(exports, "custom", lambda programs, maker: "key", force=False)
+    asked = bench(tmp_path)
+    found = results(asked)
     for result in found.values():
         assert [phase.metrics.kind for phase in result.phases] == ["prefill", "decode"]
         prefill = result.phases[0]
         assert prefill.agreement is not None and prefill.agreement.verdict == "agrees"
         assert prefill.kl_divergence is not None and prefill.kl_divergence < 1e-6
         assert result.peak_bytes and result.sme2_share == 1.0
-    assert found["custom"].perplexity == pytest.approx(found["plain"].perplexity, rel=1e-3)
+    assert found["fp32"].perplexity == pytest.approx(found["plain"].perplexity, rel=1e-3)
     assert found["plain"].phases[1].comparison is not None
     # What is measured is not measured again.
-    again = tuner.results(exports, "custom", lambda programs, maker: "key", force=False)
+    again = results(asked)
     assert [r.phases[0].metrics for r in again.values()] == [r.phases[0].metrics for r in found.values()]
 
 
 def test_what_changed_between_two_formats_is_traced_once(tmp_path: Path) -> None:
-    models = {form: made(form, tmp_path / form).paths.pte for form in ("plain", "custom")}
     told: list[str] = []
-    how = (1, Counts(runs=12, launches=6), lambda done, *_: told.append(done))
-    found = winner_changes(LocalPlatform(), models, tmp_path, "key", how, force=False)
-    assert found is not None and (found.before, found.after) == ("plain", "custom") and found.low_ms is not None
+    asked = replace(bench(tmp_path), report=lambda done, *_: told.append(done))
+    found = asked.changes("plain")
+    assert found is not None and (found.before, found.after) == ("fp32", "plain") and found.low_ms is not None
     assert sum(part.difference_ms for part in found.parts) == pytest.approx(found.difference_ms)
-    assert len(found.parts) <= 6 and found.different
+    assert len(found.parts) <= 6 and found.different and [cost.step for cost in asked.costs] == ["trace"]
     told.clear()
-    assert winner_changes(LocalPlatform(), models, tmp_path, "key", how, force=False) == found and not told
+    assert asked.changes("plain") == found and not told
 
 
 @given(st.dictionaries(st.text(max_size=3), st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1))
@@ -124,7 +126,7 @@ def test_the_table_names_every_format_with_what_it_is_good_at() -> None:
 
     formats = [tried("int4", 90.0, 0.5, 0.0, True), tried("fp32", 30.0, 0.0, 1.0, True)]
     failed = TriedVariant("fp16", "", "", failure="no such thing")
-    text = as_text(TuneResult("m", "fp32", "linux", [*formats, failed], "int4"))
+    text = flat(shown(document(TuneResult("m", "fp32", "linux", [*formats, failed], "int4"))))
     assert "90.0" in text and "17.25" in text and "100%" in text and "0%" in text
-    assert "fp16: could not be made: no such thing" in text
-    assert "keep int4:  sme2-kit export m --dtype int4" in text
+    assert "fp16: no such thing" in text
+    assert "Keep int4 sme2-kit export m --dtype int4" in text

@@ -7,14 +7,8 @@ from pathlib import Path
 import pytest
 
 from model_profiling.upstream.all_reliances import ALL
-from model_profiling.upstream.reliance import (
-    FAILS_VARIABLE,
-    Reliance,
-    holds,
-    why_not,
-)
+from model_profiling.upstream.reliance import FAILS_VARIABLE, Reliance, holds, why_not
 from tests.conftest import ROOT
-from tests.helpers.upstream_table import DOCUMENT, with_table
 
 pytestmark = pytest.mark.fast
 PACKAGE = ROOT / "model_profiling"
@@ -80,12 +74,6 @@ def test_every_record_says_all_and_has_a_name_of_its_own() -> None:
         assert all((each.project, each.relies_on, each.proven, each.checked, each.instead)), each.name
 
 
-def test_the_list_is_what_the_documentation_has() -> None:
-    """`make schema` writes it again."""
-    document = DOCUMENT.read_text(encoding="utf-8")
-    assert with_table(document) == document
-
-
 def test_each_can_be_made_to_fail_by_its_name_and_then_says_what_happens(monkeypatch: pytest.MonkeyPatch) -> None:
     for each in ALL:
         monkeypatch.setenv(FAILS_VARIABLE, f"nothing,{each.name}")
@@ -99,5 +87,5 @@ def test_a_check_that_breaks_has_failed(raised: Exception) -> None:
     def check() -> str:
         raise raised
 
-    broken = Reliance("something", "torch", "a name", "torch 2", "it is called", check, "the slow way")
+    broken = Reliance("something", "torch", "a name", "torch 2", "it is called", "the slow way", check)
     assert str(raised) in why_not(broken) and why_not(broken).endswith("the slow way")

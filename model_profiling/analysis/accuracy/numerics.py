@@ -22,9 +22,6 @@ _NOT_THE_DTYPE_DB = 20.0
 # A share of values beyond what the dtype can hold that is worth a word.
 _SATURATED = 0.01
 
-# Under this index is what all layers do to the outputs together.
-_ALL = -1
-
 Kind = Literal["not finite", "bad", "rounded away", "stands out"]
 
 
@@ -185,7 +182,7 @@ class Numerics(msgspec.Struct, frozen=True, tag="numerics", tag_field="kind"):
         return sorted((layer for layer in self.layers if not side(self, layer).added.exact), key=rank)
 
     @property
-    def alarms(self) -> list["Alarm"]:
+    def alarms(self) -> "list[Alarm]":
         """The layers that something is wrong with, worst first; none if a program loses what its dtype costs."""
         noises = _noises(self)
         kinds = [(layer, _kind(self, layer, noises)) for layer in self.worst]
@@ -220,11 +217,8 @@ def _or_infinite(value: float | None) -> float:
 def first_loss(numerics: Numerics) -> Layer | None:
     """Return the first layer in execution order that is further from eager fp32 than the dtype's floor."""
     floor = dtype_of(numerics.dtype).numerics.floor_db
-    for layer in numerics.layers:
-        own = side(numerics, layer)
-        if not own.finite or (own.error.sqnr_db is not None and own.error.sqnr_db < floor):
-            return layer
-    return None
+    sides = ((layer, side(numerics, layer)) for layer in numerics.layers)
+    return next((layer for layer, own in sides if not own.finite or _or_infinite(own.error.sqnr_db) < floor), None)
 
 
 def _kind(numerics: Numerics, layer: Layer, noises: dict[int, float]) -> Kind | None:
@@ -273,21 +267,17 @@ def is_fine(numerics: Numerics) -> bool:
 
 
 def _noises(numerics: Numerics) -> dict[int, float]:
-    """Return the noise that each layer alone makes, as a part of the signal, by the layer's index; and `_ALL`."""
-    found = {}
-    for layer in numerics.layers:
-        alone = side(numerics, layer).alone
-        if alone is not None and alone.sqnr_db is not None:
-            found[layer.index] = 10 ** (-alone.sqnr_db / 10)
-    return {**found, _ALL: sum(found.values())}
+    """Return the noise that each layer alone makes, as a part of the signal, by the layer's index."""
+    alone = {layer.index: side(numerics, layer).alone for layer in numerics.layers}
+    known = {index: gap.sqnr_db for index, gap in alone.items() if gap is not None}
+    return {index: 10 ** (-sqnr / 10) for index, sqnr in known.items() if sqnr is not None}
 
 
 def _gain(gone: list[int], noises: dict[int, float]) -> float | None:
-    if not any(index in noises for index in gone) or len(noises) < 3:
+    if noises.keys().isdisjoint(gone) or len(noises) < 2:
         return None
-    all_of_it = noises[_ALL]
-    rest = sum(noise for index, noise in noises.items() if index != _ALL and index not in gone)
-    return 10 * math.log10(all_of_it / rest) if rest > 0 else None
+    rest = sum(noise for index, noise in noises.items() if index not in gone)
+    return 10 * math.log10(sum(noises.values()) / rest) if rest > 0 else None
 
 
 def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
-from model_profiling.analysis.roofs.group_work import of_roof
+from model_profiling.analysis.roofs.roofline import of_roof
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.dtypes import PRODUCT_DTYPES, dtype_of
 from model_profiling.base.units import counted, shown_ms
@@ -25,10 +25,9 @@ def fp16_in_fp32(e: Evidence) -> Iterator[Finding]:
     if not compute:
         return
     rows = [*compute, *converts]
-    title = f"the fp16 model is computed in fp32, its CONV and GEMM with conversions: {e.of_time(rows)}"
     yield e.finding(
         FindingKind.FP16_IN_FP32,
-        title,
+        "fp16 is computed in fp32, CONV and GEMM with conversions",
         rows,
         "Run on a CPU with fp16 arithmetic and leave it on.",
         [f"{len(converts)} conversions, {len(compute)} CONV and GEMM operators"],
@@ -46,9 +45,9 @@ def not_accelerated(e: Evidence) -> Iterator[Finding]:
     shown = [
         f"{name}: {shown_ms(change.before_ms)} before, {shown_ms(change.after_ms)} after" for name, change in changes
     ]
-    title = f"{counted(len(rows), 'CONV or GEMM operator')} did not become faster: {e.of_time(rows)}"
+    what = f"{counted(len(rows), 'CONV or GEMM operator')} did not become faster"
     step = "Look at their dtype and shape: depthwise, 1x1 in fp16 and small operators often have no accelerated kernel."
-    yield e.finding(FindingKind.NOT_ACCELERATED, title, rows, step, shown)
+    yield e.finding(FindingKind.NOT_ACCELERATED, what, rows, step, shown)
 
 
 def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
@@ -56,12 +55,12 @@ def compute_in_fp32(e: Evidence) -> Iterator[Finding]:
     rows = e.free(lambda entry: entry.category in _COMPUTE and entry.where == "delegated")
     if e.export is None or dtype_of(e.export.dtype).converts or e.share(rows) < 0.5:
         return
-    title = f"{counted(len(rows), 'CONV or GEMM operator')} in fp32: {e.of_time(rows)}"
+    what = f"{counted(len(rows), 'CONV or GEMM operator')} in fp32"
     # What another dtype brings depends on the kernels and conversions it gets: that is measured, not predicted.
     step = f"Try {' and '.join(PRODUCT_DTYPES)}: `sme2-kit tune` measures them and holds their outputs against fp32."
     reached = of_roof(e.breakdown, rows, e.roofs)
     remarks = [] if reached is None else [f"in fp32 they run at {reached:.0%} of the best that this CPU reaches"]
-    yield e.finding(FindingKind.COMPUTE_IN_FP32, title, rows, step, remarks)
+    yield e.finding(FindingKind.COMPUTE_IN_FP32, what, rows, step, remarks)
 
 
 def runtime_overhead(e: Evidence) -> Iterator[Finding]:
@@ -71,5 +70,6 @@ def runtime_overhead(e: Evidence) -> Iterator[Finding]:
         return
     calls = sum(entry.name == "delegate call" for entry in e.breakdown.instances)
     step = "Bring the operators between them into the delegate." if calls > 1 else "Give the model more work per call."
-    title = f"ExecuTorch runtime overhead: {e.of_time(rows)}"
-    yield e.finding(FindingKind.RUNTIME_OVERHEAD, title, rows, step, [f"{calls} delegate calls"])
+    yield e.finding(
+        FindingKind.RUNTIME_OVERHEAD, "ExecuTorch runtime overhead", rows, step, [f"{calls} delegate calls"]
+    )

@@ -2,16 +2,16 @@
 that stands for several."""
 
 import enum
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from model_profiling.analysis.movement.movement import DataMovement, place_of
-from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
+from model_profiling.analysis.movement.movement import DataMovement, data_movement, place_of
+from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline, roofs_by_row
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
-from model_profiling.base.dtypes import PRODUCT_DTYPES
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.store.artifacts import ExportRecord
 
@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from model_profiling.analysis.compare.metrics import ExperimentMetrics
     from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phase_metrics import DepthCost
-    from model_profiling.analysis.process.memory import Memory
-    from model_profiling.analysis.process.program_memory import ProgramMemory
+    from model_profiling.analysis.llm.phase_metrics import DepthCost, PhaseMetrics
+    from model_profiling.analysis.process.memory import Memory, ProgramMemory
     from model_profiling.analysis.process.startup import Startup
 
 _MOST_LINES = 3
@@ -62,7 +61,10 @@ class FindingKind(str, enum.Enum):
     WEIGHTS_WITHOUT_SME2 = "weights without SME2 kernels"
 
 
-THREADS = frozenset({FindingKind.THREAD_COUNT, FindingKind.MORE_THREADS_SLOWER, FindingKind.SLOWER_WITH_THREADS})
+_BY_FLAG = {
+    *(FindingKind.THREAD_COUNT, FindingKind.MORE_THREADS_SLOWER, FindingKind.SLOWER_WITH_THREADS),
+    *(FindingKind.INPUT_LAYOUT, FindingKind.OUTPUT_LAYOUT, FindingKind.NO_DELEGATE, FindingKind.COMPUTE_IN_FP32),
+}
 
 
 class Advice(msgspec.Struct, frozen=True):
@@ -94,13 +96,12 @@ class Finding(Advice, frozen=True):
     instances: list[int] = []
 
 
-class Evidence(msgspec.Struct, frozen=True):
+class Evidence(msgspec.Struct, frozen=True, dict=True):
     """All that rules may look at, and which rows of the breakdown earlier findings have claimed."""
 
     breakdown: Breakdown
-    movement: DataMovement
-    comparison: "ProfileComparison | None"
-    export: ExportRecord | None
+    comparison: "ProfileComparison | None" = None
+    export: ExportRecord | None = None
     graph: "ModelGraph | None" = None
     roofline: Roofline | None = None
     # None: this number of threads was the only one.
@@ -111,6 +112,10 @@ class Evidence(msgspec.Struct, frozen=True):
     program: "ProgramMemory | None" = None
     # Of a language model's decode: experiments that differ from this one only in their depth, itself among them.
     depths: "list[DepthCost]" = []
+
+    @functools.cached_property
+    def movement(self) -> DataMovement:
+        return data_movement(self.breakdown, self.graph)
 
     def free(self, wanted: Callable[[InstanceTime], bool]) -> list[int]:
         """Return the rows that no finding has claimed and that `wanted` picks, costliest first."""
@@ -130,14 +135,10 @@ class Evidence(msgspec.Struct, frozen=True):
         """Return how far the time of these operators may be off (two standard errors, as if all were off together)."""
         return 2 * sum(self.breakdown.instances[row].error_ms for row in rows)
 
-    def of_time(self, rows: Iterable[int]) -> str:
-        """Return `17 % of the time`: how titles say it."""
-        return f"{100 * self.share(rows):.0f} % of the time"
-
     def at(self, rows: Iterable[int], what: str, origin: str = "") -> str:
         """Return what a finding is about after the model's own line: `net.py:36: mean((2, 3))`; of `origin`, the
         operator that the model calls there, with its arguments if it is one line."""
-        found = [entry for row in self.by_cost(rows) if place_of(entry := self.breakdown.instances[row])]
+        found = [entry for row in self.by_cost(rows) if (entry := self.breakdown.instances[row]).source_line]
         if not found:
             return what
         more = len({place_of(entry) for entry in found}) - 1
@@ -145,6 +146,11 @@ class Evidence(msgspec.Struct, frozen=True):
             return f"{found[0].source_line} and {counted(more, 'more line')}: {what}"
         code = found[0].source.code if found[0].source is not None else ""
         return f"{found[0].source_line}: {what.replace(origin, _call(code, origin), 1) if origin else what}"
+
+    @property
+    def phase(self) -> "PhaseMetrics | None":
+        """Of a language model: the phase that was measured."""
+        return self.measured.phase if self.measured is not None else None
 
     @property
     def startup(self) -> "Startup | None":
@@ -157,27 +163,33 @@ class Evidence(msgspec.Struct, frozen=True):
     @property
     def roofs(self) -> dict[int, OperatorRoof]:
         """The roofs of operators, by row; none where nobody has measured this CPU."""
-        return {} if self.roofline is None else self.roofline.by_row
+        return roofs_by_row(self.roofline)
 
     def lines(self, rows: Iterable[int]) -> list[str]:
         """Return the costliest of these operators, each with its time and its line of PyTorch."""
         ordered = self.by_cost(rows)
-        shown = [_line(self.breakdown.instances[row]) for row in ordered[:_MOST_LINES]]
-        rest = ordered[_MOST_LINES:]
+        entries, rest = [self.breakdown.instances[row] for row in ordered[:_MOST_LINES]], ordered[_MOST_LINES:]
+        shown = [
+            f"{x.name}: {shown_ms(x.ms)} ({x.share:.1%}){f' at {place_of(x)}' if place_of(x) else ''}" for x in entries
+        ]
         return shown + ([f"and {len(rest)} more: {shown_ms(self.ms(rest))}"] if rest else [])
 
     def finding(
         self,
         rule: FindingKind,
-        title: str,
+        what: str,
         rows: Iterable[int],
         next_step: str,
         remarks: Iterable[str] = (),
         rewrite: str = "",
+        origin: str = "",
+        causes: Iterable[int] = (),
     ) -> Finding:
-        """Return a finding about some rows: what changing them brings is not known."""
+        """Return a finding about some rows, which begins with the model's own line: that of `causes`, if only they have
+        it. What changing them brings is not known. `origin` is the operator of the model in `what`."""
         claims = sorted(rows)
         evidence, ms, share = [*self.lines(claims), *remarks], self.ms(claims), self.share(claims)
+        title = f"{self.at(causes or claims, what, origin)}: {100 * share:.0f} % of the time"
         return Finding(rule, title, evidence, ms, share, None, next_step, rewrite=rewrite, instances=claims)
 
     def measurement(self, rule: FindingKind, title: str, cost: str, next_step: str, remarks: Iterable[str]) -> Finding:
@@ -189,30 +201,9 @@ class Evidence(msgspec.Struct, frozen=True):
 Rule = Callable[[Evidence], Iterator[Finding]]
 
 
-def export_options(finding: Finding) -> dict[str, dict[str, object]]:
-    """Return the flags of `export` that carry a finding out, with their values; empty if only a redesign does."""
-    if finding.rewrite:
-        return {f"--rewrite {finding.rewrite}": {"rewrites": (finding.rewrite,)}}
-    return _OPTIONS.get(finding.rule, {})
-
-
 def by_flag(finding: Finding) -> bool:
-    """Return whether a flag carries it out: of an export, or the number of threads."""
-    return finding.rule in THREADS or bool(export_options(finding))
-
-
-_IO_LAYOUT: dict[str, dict[str, object]] = {"--io-layout channels_last": {"io_layout": "channels_last"}}
-_OPTIONS: dict[FindingKind, dict[str, dict[str, object]]] = {
-    FindingKind.INPUT_LAYOUT: _IO_LAYOUT,
-    FindingKind.OUTPUT_LAYOUT: _IO_LAYOUT,
-    FindingKind.NO_DELEGATE: {"--backend xnnpack": {"backend": "xnnpack"}},
-    FindingKind.COMPUTE_IN_FP32: {f"--dtype {name}": {"dtype": name} for name in PRODUCT_DTYPES},
-}
-
-
-def _line(entry: InstanceTime) -> str:
-    where = place_of(entry)
-    return f"{entry.name}: {shown_ms(entry.ms)} ({entry.share:.1%}){f' at {where}' if where else ''}"
+    """Return whether a flag carries it out, of an export or the number of threads: no change of the model."""
+    return bool(finding.rewrite) or finding.rule in _BY_FLAG
 
 
 def _call(code: str, name: str) -> str:

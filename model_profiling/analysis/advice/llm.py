@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
 from model_profiling.analysis.llm.layer_kinds import kind_of
 from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, weight_formats
-from model_profiling.analysis.timing.category_table import is_custom
+from model_profiling.analysis.timing.categories import is_custom
 from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 
 _LINEAR = ("FullyConnected", "linear", "addmm", "mm")
 # What writes into a buffer that the program keeps between executions, and what makes the new value of one.
@@ -30,22 +29,17 @@ _MUCH_WEIGHT = 0.2
 _GROWN = 1.2
 
 
-def _phase(e: Evidence) -> "PhaseMetrics | None":
-    return e.measured.phase if e.measured is not None else None
-
-
 def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
     """Yield a finding where prefill computes logits of every token, and generation needs those of the last."""
-    phase = _phase(e)
+    phase = e.phase
     if phase is None or phase.kind != "prefill" or phase.tokens < 2 or e.graph is None:
         return
     row = _head(e.graph)
     if row is None or row in e.claimed or not _of_all(e.graph, row):
         return
-    title = e.at([row], f"the head computes logits for all {phase.tokens} tokens") + f": {e.of_time([row])}"
     yield e.finding(
         FindingKind.HEAD_OF_ALL_TOKENS,
-        title,
+        f"the head computes logits for all {phase.tokens} tokens",
         [row],
         "Let the model take the last token's hidden state before its head: export_llm does so unless "
         "generate_full_logits is set.",
@@ -55,9 +49,8 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
 
 def _head(graph: "ModelGraph") -> int | None:
     """Return the row of the last linear layer, if none is wider: what makes logits is as wide as the vocabulary."""
-    steps = enumerate(graph.flow.steps)
-    linear = {n: step.outputs[0].shape for n, step in steps if base_name(step.op) in _LINEAR and step.outputs}
-    widths = {n: shape[-1] for n, shape in linear.items() if shape}
+    linear = {n: step.outputs for n, step in enumerate(graph.flow.steps) if base_name(step.op) in _LINEAR}
+    widths = {n: outputs[0].shape[-1] for n, outputs in linear.items() if outputs and outputs[0].shape}
     if not widths or widths[max(widths)] < max(widths.values()):
         return None
     return graph.rows.get(max(widths))
@@ -72,7 +65,7 @@ def _of_all(graph: "ModelGraph", row: int) -> bool:
 
 def plain_attention(e: Evidence) -> Iterator[Finding]:
     """Yield findings about attention and its cache written with ordinary operators."""
-    if _phase(e) is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
+    if e.phase is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
         return
     copies = _cache_copies(e)
     if not copies:
@@ -80,10 +73,9 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
     weights = weight_formats(e.graph)
     known = e.free(lambda entry: kind_of(entry) in ("attention", "cache"))
     rows = sorted({*copies, *(row for row in known if row not in weights)})
-    title = f"{e.at(rows, 'attention and its cache without llama::custom_sdpa')}: {e.of_time(rows)}"
     yield e.finding(
         FindingKind.PLAIN_ATTENTION,
-        title,
+        "attention and its cache without llama::custom_sdpa",
         rows,
         "Export with ExecuTorch's own operators for it, llama::custom_sdpa and llama::update_cache: "
         "use_sdpa_with_kv_cache of export_llm, or a model of the zoo.",
@@ -112,7 +104,7 @@ def _cache_copies(e: Evidence) -> list[int]:
 
 def decode_runtime(e: Evidence) -> Iterator[Finding]:
     """Yield findings about ExecuTorch's own time in decode, where all instructions run again for each token."""
-    phase = _phase(e)
+    phase = e.phase
     rows = e.free(lambda entry: entry.category == RUNTIME)
     if phase is None or phase.kind != "decode" or e.share(rows) < _MUCH_RUNTIME:
         return
@@ -120,7 +112,7 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
     portable = sum(entry.where == "portable" for entry in e.breakdown.instances)
     yield e.finding(
         FindingKind.DECODE_RUNTIME,
-        f"ExecuTorch runtime overhead of each token: {e.of_time(rows)}",
+        "ExecuTorch runtime overhead of each token",
         rows,
         "Leave fewer instructions: bring what runs between delegates into them; the passes of export_llm and of "
         "sme2-kit export leave out needless ones.",
@@ -130,7 +122,7 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
 
 def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
     """Decode reads all weights for one token: where the roofs show it, smaller weights help and threads do not."""
-    phase = _phase(e)
+    phase = e.phase
     if phase is None or phase.kind != "decode":
         return
     roofs = {row: roof for row, roof in e.roofs.items() if e.breakdown.instances[row].category == "GEMM"}
@@ -156,7 +148,7 @@ def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
 
 def attention_grows(e: Evidence) -> Iterator[Finding]:
     """Yield findings about attention at several depths: what it costs grows with the context, and all else does not."""
-    phase = _phase(e)
+    phase = e.phase
     depths = sorted(e.depths, key=lambda cost: cost.depth)
     if phase is None or phase.kind != "decode" or len(depths) < 2 or phase.depth != depths[-1].depth:
         return

@@ -1,14 +1,17 @@
-"""Findings about what runs outside the delegate: conversions between dtypes, and operators XNNPACK did not take."""
+"""Findings about what runs outside the delegate (conversions between dtypes, operators XNNPACK did not take), and about
+what a `--rewrite` would change of it: those that the export saw to find something in this graph.
+
+What a rewrite would gain is not predicted: `tune` and `profile` measure it.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
-from model_profiling.analysis.movement.movement import place_of
-from model_profiling.analysis.movement.rewrite_matches import matches_unknown, origin_of
+from model_profiling.analysis.movement.movement import LAYOUT_KINDS, is_changed_by, origin_of, place_of, was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime
-from model_profiling.analysis.timing.category_table import is_custom
-from model_profiling.base.rewrites import rewrites_for
+from model_profiling.analysis.timing.categories import is_custom
+from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES, rewrites_for
 from model_profiling.base.units import counted
 from model_profiling.formats.graph_terms import CONSTANT, base_name, packet, unique
 from model_profiling.store.artifacts import ExportRecord
@@ -18,9 +21,7 @@ if TYPE_CHECKING:
 
 # What a conversion comes from that the model's own code asks for; all others are parts of another operator.
 _ASKED_FOR = ("aten.to", "aten._to_copy", "aten.type_as", "aten.type", "dim_order_ops._to_dim_order_copy")
-
 _CONVERTING = ("_to_copy", "_to_dim_order_copy", "to")
-
 _LOOKUPS = ("gather", "embedding")
 _ELSEWHERE = "Rewrite it with operators XNNPACK delegates, or move it to an end of the model."
 
@@ -30,8 +31,8 @@ def no_delegate(e: Evidence) -> Iterator[Finding]:
     if e.export is None or e.export.backend != "portable":
         return
     rows = e.free(lambda entry: entry.where == "portable")
-    title = f"the model was exported without a delegate, and runs portable kernels: {e.of_time(rows)}"
-    yield e.finding(FindingKind.NO_DELEGATE, title, rows, "Export with --backend xnnpack.")
+    what = "the model was exported without a delegate, and runs portable kernels"
+    yield e.finding(FindingKind.NO_DELEGATE, what, rows, "Export with --backend xnnpack.")
 
 
 def conversions(e: Evidence) -> Iterator[Finding]:
@@ -40,8 +41,10 @@ def conversions(e: Evidence) -> Iterator[Finding]:
         return
     groups: dict[tuple[str, str], list[int]] = {}
     for row in e.free(lambda entry: entry.where == "portable"):
-        if dtypes := " and ".join(sorted(conversion(e, row))):
-            groups.setdefault((_origin(e.breakdown.instances[row]), dtypes), []).append(row)
+        source = e.breakdown.instances[row].source
+        if dtypes := " and ".join(sorted(_conversion(e, row))):
+            origin = packet(source.origin) if source is not None and source.origin else ""
+            groups.setdefault((origin, dtypes), []).append(row)
     for (origin, dtypes), rows in groups.items():
         if origin and origin not in _ASKED_FOR:
             yield _decomposed(e, rows, dtypes, origin)
@@ -53,25 +56,24 @@ def _converted(e: Evidence, rows: list[int], dtypes: str, asked_for: bool) -> Fi
     """Return conversions that the model's code asks for, or whose origin is not known."""
     where = " in the model's code" if asked_for else ""
     what = f"{counted(len(rows), 'conversion')} between {dtypes}{where}"
-    title = f"{e.at(rows, what)}: {e.of_time(rows)}"
     entries = [entry for row in rows if place_of(entry := e.breakdown.instances[row])]
     places = unique(f"{place_of(entry)} ({entry.source.code})" for entry in entries if entry.source)
-    step = f"Avoid the change of dtype inside forward: {_some(places)}."
+    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
+    step = f"Avoid the change of dtype inside forward: {', '.join(places[:2]) or 'source line unknown'}{more}."
     if not asked_for:
         step = "Keep the ETRecord of the export next to the .pte: it shows which operator of the model they come from."
-    return e.finding(FindingKind.CONVERSIONS, title, rows, step)
+    return e.finding(FindingKind.CONVERSIONS, what, rows, step)
 
 
 def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Finding:
     """Return conversions that an operator of the model brings with it, and the layout changes around them."""
-    around = edges(e, rows, parts=True)
+    around = _edges(e, rows, parts=True)
     claims = [*rows, *around]
     name = base_name(origin).rstrip("_")
     beside = f" and {counted(len(around), 'layout change')}" if around else ""
     what = f"{name} computed through {dtypes}, with {counted(len(rows), 'conversion')}{beside}"
-    title = f"{e.at(claims, what, name)}: {e.of_time(claims)}"
     step = _not_known(e.export, origin) or f"Write {name} with operators that XNNPACK delegates in the model's dtype."
-    return e.finding(FindingKind.CONVERSIONS, title, claims, step)
+    return e.finding(FindingKind.CONVERSIONS, what, claims, step, origin=name)
 
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
@@ -86,16 +88,17 @@ def portable_operators(e: Evidence) -> Iterator[Finding]:
         if not rows:
             continue
         first = e.breakdown.instances[rows[0]]
-        around = edges(e, rows, reduces=first.kind == "reduction")
+        around = _edges(e, rows, reduces=first.kind == "reduction")
         name = base_name(origin).rstrip("_") if _plain(operator) == _plain(origin) else operator
         times = f" {len(rows)} times" if len(rows) > 1 else ""
         beside = f", with {counted(len(around), 'transpose')}" if around else ""
         what = f"{name} runs{times} outside the delegate{beside}"
-        title = f"{e.at(rows, what, name)}: {e.of_time([*rows, *around])}"
         reason = e.export.delegation.why_not(operator) if e.export is not None else ""
         remarks = [f"not delegated because: {reason}"] if reason else []
         remarks += [f"part of {origin.removeprefix('aten.')}"] if _plain(operator) != _plain(origin) else []
-        yield e.finding(FindingKind.PORTABLE_OPERATOR, title, [*rows, *around], _remedy(e, first, origin), remarks)
+        step = _remedy(e, first, origin)
+        kind, claims = FindingKind.PORTABLE_OPERATOR, [*rows, *around]
+        yield e.finding(kind, what, claims, step, remarks, origin=name, causes=rows)
 
 
 def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
@@ -116,13 +119,14 @@ def _remedy(e: Evidence, entry: InstanceTime, origin: str) -> str:
 def _not_known(export: ExportRecord | None, origin: str) -> str:
     """Return what to say of a rewrite that exists for an operator and that nobody tried on this graph."""
     rewrites = rewrites_for(origin)
-    if not rewrites or not matches_unknown(export):
+    # The .pte is not the kit's, or its export did not look.
+    if not rewrites or (export is not None and export.rewrites is not None):
         return ""
     names = " or ".join(rewrites)
     return f"Whether --rewrite {names} applies is not known for this .pte: `sme2-kit export` looks and records it."
 
 
-def conversion(e: Evidence, row: int) -> set[str]:
+def _conversion(e: Evidence, row: int) -> set[str]:
     """Return the dtypes a conversion outside the delegate goes between; nothing if the row is none, if it keeps the
     dtype, or if only a constant is converted, which is a number that an operator was given."""
     entry = e.breakdown.instances[row]
@@ -133,10 +137,6 @@ def conversion(e: Evidence, row: int) -> set[str]:
         return set()
     found = {step.inputs[0].dtype, step.outputs[0].dtype}
     return found if len(found) == 2 else set()
-
-
-def _origin(entry: InstanceTime) -> str:
-    return packet(entry.source.origin) if entry.source is not None and entry.source.origin else ""
 
 
 def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
@@ -152,7 +152,7 @@ def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
     return parts | {graph.steps[r] for r, at in portable if at.debug_handle == handle and r in graph.steps}
 
 
-def edges(e: Evidence, rows: list[int], reduces: bool = False, parts: bool = False) -> set[int]:
+def _edges(e: Evidence, rows: list[int], reduces: bool = False, parts: bool = False) -> set[int]:
     """Return the layout changes around these operators that would go if they were done inside the delegate; with
     `parts`, around all that the model's operator was decomposed into."""
     graph = e.graph
@@ -167,10 +167,68 @@ def _plain(operator: str) -> str:
     return base_name(operator).strip("_").removeprefix("native_").removesuffix("_copy")
 
 
-def _some(places: list[str]) -> str:
-    more = f" and {len(places) - 2} more" if len(places) > 2 else ""
-    return (", ".join(places[:2]) or "source line unknown") + more
-
-
 def _at(entry: InstanceTime) -> str:
     return f" ({place_of(entry)})" if place_of(entry) else ""
+
+
+def rewrites(e: Evidence) -> Iterator[Finding]:
+    """Yield findings about what rewrites would change."""
+    if e.export is None or e.graph is None:
+        return
+    for name in sorted(name for name, places in (e.export.rewrites or {}).items() if places):
+        if was_applied(e.export, name) or not (rows := [row for row in _matching(e, name) if row not in e.claimed]):
+            continue
+        origins = _origins(e, name, rows)
+        others = REWRITES[name].alternatives if name in REWRITES else {}
+        other = next((f", or {others[origin]}" for origin in origins if origin in others), "")
+        kind, what = _said(e, name, rows, origins)
+        origin = origins[0] if len(origins) == 1 else ""
+        step = f"Export with --rewrite {name} (or {AUTO}){other}."
+        yield e.finding(kind, what, rows, step, rewrite=name, origin=origin)
+
+
+def _matching(e: Evidence, name: str) -> list[int]:
+    """Return the rows, and layout changes around them, of a rewrite that nobody lowered the program with."""
+    if name == LAYOUT:
+        moving = e.free(lambda entry: entry.kind in LAYOUT_KINDS and is_changed_by(e.export, entry, name))
+        # Of what XNNPACK put in itself, which has no line, only that which the graph shows to be undone.
+        undone = {row for pair in e.movement.inverse_pairs for row in pair.instances}
+        return [row for row in moving if row in undone or place_of(e.breakdown.instances[row])]
+    wanted = e.free(
+        lambda entry: (
+            entry.where == "portable"
+            and not is_custom(entry.operator)
+            and name in rewrites_for(origin_of(entry))
+            and is_changed_by(e.export, entry, name)
+        )
+    )
+    around = set()
+    for row in wanted:
+        reduces = e.breakdown.instances[row].kind == "reduction"
+        around |= _edges(e, [row], reduces, parts=bool(_conversion(e, row)))
+    return [*wanted, *around]
+
+
+def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
+    """Return what the model itself calls the operators that a rewrite is for: `silu`."""
+    origins = (origin_of(e.breakdown.instances[row]) for row in rows)
+    return unique(base_name(origin).rstrip("_") for origin in origins if name in rewrites_for(origin))
+
+
+def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[FindingKind, str]:
+    """Return which kind of finding it is, and what is to be said of it."""
+    entries = [e.breakdown.instances[row] for row in rows]
+    if name == LAYOUT:
+        moved = counted(len(rows), "layout change")
+        return FindingKind.NEEDLESS_LAYOUT, f"{moved} {'is' if len(rows) == 1 else 'are'} not needed"
+    what = " and ".join(origins) or name
+    beside = sum(entry.where == "delegated" and entry.kind == "transpose" for entry in entries)
+    around = [counted(beside, "transpose")] if beside else []
+    converted = sum(bool(_conversion(e, row)) for row in rows)
+    if converted:
+        dtypes = " and ".join(sorted({dtype for row in rows for dtype in _conversion(e, row)}))
+        parts = " and ".join([counted(converted, "conversion"), *around])
+        return FindingKind.CONVERSIONS, f"{what} computed through {dtypes}, with {parts}"
+    portable = sum(entry.where == "portable" for entry in entries)
+    parts = " and ".join(([counted(portable, "operator")] if portable > 1 else []) + around)
+    return FindingKind.PORTABLE_OPERATOR, f"{what} runs outside the delegate{f', with {parts}' if parts else ''}"

@@ -5,10 +5,10 @@ operators, the particular before the general: what one finding is about, no late
 predicted: a gain is one that this run measured.
 """
 
-from model_profiling.analysis.advice import compute, layout, llm, portable, rewrites, startup, threads
+from model_profiling.analysis.advice import compute, layout, llm, portable, startup, threads
 from model_profiling.analysis.advice.finding import Evidence as Evidence
 from model_profiling.analysis.advice.finding import Finding as Finding
-from model_profiling.analysis.advice.finding import Rule, by_flag
+from model_profiling.analysis.advice.finding import FindingKind, Rule, by_flag
 
 # Below this share of the time a finding is not worth a reader's attention.
 LEAST_SHARE = 0.01
@@ -18,7 +18,7 @@ _RULES: tuple[Rule, ...] = (
     portable.no_delegate,
     llm.head_of_all_tokens,
     llm.plain_attention,
-    rewrites.rewrites,
+    portable.rewrites,
     portable.conversions,
     portable.portable_operators,
     layout.undone_transposes,
@@ -65,6 +65,8 @@ def advise(evidence: Evidence) -> list[Finding]:
     return [*first, *gains, *last]
 
 
-def _rank(finding: Finding) -> tuple[bool, float, float]:
-    """Return the sort key: flags before redesigns, then by measured gain; else by the time it is about."""
-    return not by_flag(finding), -(finding.gain or 1.0), -finding.share
+def _rank(finding: Finding) -> tuple[bool, float, bool, float]:
+    """Return the sort key: flags before redesigns, then by measured gain; else causes before another dtype, which only
+    a measurement tells of, and each by the time it is about."""
+    other_dtype = finding.rule == FindingKind.COMPUTE_IN_FP32
+    return not by_flag(finding), -(finding.gain or 1.0), other_dtype, -finding.share

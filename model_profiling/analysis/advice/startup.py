@@ -47,16 +47,15 @@ def packing(e: Evidence) -> Iterator[Finding]:
     if load < _LEAST_MS or load < _MOST * whole:
         return
     added = memory.packing_bytes if memory is not None else None
+    said = f"loading adds {shown_mib(added)} of memory that is no file's" if added is not None else ""
+    weights = f"weights in the .pte: {shown_mib(e.program.all_constant_bytes)}" if e.program is not None else ""
     step = f"Load the model once and keep it. A smaller dtype packs less. {_weight_cache(e)}"
     yield e.measurement(
         FindingKind.PACKING,
         f"loading the method, with packing weights, takes {load / whole:.0%} of the time to the first result",
         f"{shown_ms(load)} of {shown_ms(whole)}",
         step.strip(),
-        [
-            *([f"loading adds {shown_mib(added)} of memory that is no file's"] if added is not None else []),
-            *([f"weights in the .pte: {shown_mib(e.program.all_constant_bytes)}"] if e.program is not None else []),
-        ],
+        [said, weights],
     )
 
 
@@ -69,8 +68,7 @@ def _weight_cache(e: Evidence) -> str:
 def first_inference_memory(e: Evidence) -> Iterator[Finding]:
     """Yield a finding where the first inference allocates much more than was planned at export: delegates need it."""
     unplanned, memory = _unplanned(e), e.memory
-    phase = e.measured.phase if e.measured is not None else None
-    if phase is not None and phase.kind == "decode":
+    if e.phase is not None and e.phase.kind == "decode":
         return  # what comes first there is filling the cache
     if memory is None or unplanned is None or unplanned < _LEAST_BYTES or unplanned < _MOST * memory.peak_bytes / 2:
         return

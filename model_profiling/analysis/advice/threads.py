@@ -62,20 +62,21 @@ def slower_with_threads(evidence: Evidence) -> Iterator[Finding]:
     yield _finding(evidence, FindingKind.SLOWER_WITH_THREADS, title, 1 / here.ratio, [*lines, *_shared(threads)], step)
 
 
-def units_words(units: Sequence[int]) -> str:
-    """Return `2 SME units, shared by 4 and 2 CPUs`; empty if they are not known."""
+def units_words(units: Sequence[int], least: bool = False) -> str:
+    """Return `at least 2 SME units, shared by 4 and 2 CPUs`; empty if they are not known."""
     if not units:
         return ""
     if all(cpus == 1 for cpus in units):
         return f"{counted(len(units), 'SME unit')}, each of one CPU"
-    return f"{counted(len(units), 'SME unit')}, shared by {' and '.join(map(str, units))} CPUs"
+    count = f"{'at least ' if least else ''}{counted(len(units), 'SME unit')}"
+    return f"{count}, shared by {' and '.join(map(str, units))} CPUs"
 
 
 def _shared(threads: ThreadEvidence) -> list[str]:
     """Return what is known of SME units, where SME is in use."""
     if not any(feature.startswith(_SME) for feature in threads.switched):
         return []
-    known = units_words(threads.scaling.sme_units)
+    known = units_words(threads.scaling.sme_units, threads.scaling.sme_units_least)
     return [f"this machine has {known}" if known else "SME units are shared by the CPUs of a cluster"]
 
 

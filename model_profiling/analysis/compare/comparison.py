@@ -1,28 +1,32 @@
 """Two profiles held against each other: category by category, operator by operator, and what dominates now."""
 
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from model_profiling.analysis.accuracy.agreement import Agreement
-from model_profiling.analysis.compare.aspects import base_name
+from model_profiling.analysis.compare.aspects import base_name, numbered
 from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
-from model_profiling.analysis.compare.program_changes import ProgramChanges
+from model_profiling.analysis.compare.program_changes import ProgramChanges, summed_times
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
-from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval, mean_reach, part_intervals
-from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval, Numbers, mean_reach, part_intervals
+from model_profiling.analysis.timing.latency import Comparison, Verdict, judge
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
-from model_profiling.store.run_directory import RunnerRecord
+from model_profiling.store.artifacts import RewriteChoice
+from model_profiling.store.made_by import RunnerRecord
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
 TOUCHED = 1.1
 # A category's share of the time that grew by less is not worth a word.
 _LEAST_GROWTH = 0.01
+# The rows of a part in both profiles.
+_Rows = tuple[list[int], list[int]]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -107,6 +111,33 @@ class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="k
     changes: ProgramChanges | None = None
     # The outputs of each side against eager PyTorch's; empty unless both were kept.
     accuracy: list[Agreement] = []
+    # What must be known before anything else of two programs that are compared, such as that they are of two models.
+    warnings: list[str] = []
+
+    @property
+    def told(self) -> Comparison:
+        """The latency on the basis that its parts have: undisturbed times of a busy machine."""
+        return undisturbed(self.latency, self.profile)
+
+
+def undisturbed(latency: Comparison, profile: ProfileComparison) -> Comparison:
+    """Return a comparison as it is told: of a busy machine that of undisturbed times, which the tracer's stopped clock
+    has, so that headline and parts are of one basis; as it is where nothing better is known."""
+    whole = profile.execute
+    if not latency.contended or profile.unreliable or not whole.before_ms or not whole.after_ms:
+        return latency
+    # Too few launches bound nothing.
+    ratio, low, high = whole.before_ms / whole.after_ms, 0.0, None
+    verdict: Verdict = "no difference seen"
+    width = None
+    if whole.ratio is not None and whole.low is not None and whole.high is not None:
+        ratio, low, high = whole.ratio, whole.low, whole.high
+        verdict, width = judge(ratio, low, high)
+    return msgspec.structs.replace(
+        latency,
+        **{"ratio": ratio, "low": low, "high": high, "verdict": verdict, "resolution_percent": width},
+        **{"contended": False, "before_ms": whole.before_ms, "after_ms": whole.after_ms},
+    )
 
 
 def compare_profiles(
@@ -115,24 +146,24 @@ def compare_profiles(
     """Compare all parts of two profiles; `paired` means that equal turns were measured side by side."""
     (before_name, old, old_breakdown), (after_name, new, new_breakdown) = before, after
     unreliable = old_breakdown.unreliable or new_breakdown.unreliable
-    rows = [_rows_by_category(profile) for profile in (old, new)]
-    names: tuple[Part, ...] = (*CATEGORIES, RUNTIME)
-    times = [
-        np.stack([profile.launch_times[members[name]].sum(axis=0) for name in names])
-        for profile, members in zip((old, new), rows, strict=True)
-    ]
-    sides = [(old_breakdown.category(name), new_breakdown.category(name)) for name in names]
     parts = _Parts(old, new, paired, unreliable)
-    bounds = parts.intervals(times, [(was.ms, now.ms) for was, now in sides])
+    names: tuple[Part, ...] = (*CATEGORIES, RUNTIME)
+    members: dict[Part, _Rows] = {name: ([], []) for name in names}
+    for side, profile in enumerate((old, new)):
+        for row, instance in enumerate(profile.instances):
+            members[instance.category][side].append(row)
+    sides = [(old_breakdown.category(name), new_breakdown.category(name)) for name in names]
+    bounds = parts.intervals(list(members.values()), [(was.ms, now.ms) for was, now in sides])
     categories = [
         Change(name, was.ms, now.ms, was.share, now.share, *interval)
         for name, (was, now), interval in zip(names, sides, bounds, strict=True)
     ]
     operators = _operators(before, after, parts)
     shown = (old_breakdown.execute_ms, new_breakdown.execute_ms)
-    wholes = [side.sum(axis=0)[None, :] for side in times]
-    whole = parts.intervals(wholes, [shown])[0]
-    shares = [side / np.maximum(side.sum(axis=0), 1e-9) for side in times]
+    everything = list(range(len(old.instances))), list(range(len(new.instances)))
+    # The whole is one claim, and a reader's first: the correction for many comparisons is the parts'.
+    whole = parts.intervals([everything], [shown], among=1)[0]
+    shares = [times / np.maximum(times.sum(axis=0), 1e-9) for times in parts.times(list(members.values()))]
     return ProfileComparison(
         before=before_name,
         after=after_name,
@@ -155,39 +186,30 @@ def _untouched(entry: OperatorChange) -> bool:
     return high is not None and high < TOUCHED
 
 
-def _rows_by_category(profile: Profile) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
-    for row, instance in enumerate(profile.instances):
-        rows[instance.category].append(row)
-    return rows
-
-
 def _operators(
     before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], parts: "_Parts"
 ) -> list[OperatorChange]:
     """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
     (_, old, old_breakdown), (_, new, new_breakdown) = before, after
-    old_rows, new_rows = _places(old), _places(new)
+    old_rows, new_rows = (
+        numbered((each.chain, each.instruction, base_name(each)) for each in profile.instances)
+        for profile in (old, new)
+    )
     common = [place for place in old_rows if place in new_rows]
-    times = [old.launch_times[[old_rows[p] for p in common]], new.launch_times[[new_rows[p] for p in common]]]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
-    bounds = dict(zip(common, parts.intervals(times, shown, XNNPACK_CLOCK_NS), strict=True))
+    rows = [([old_rows[place]], [new_rows[place]]) for place in common]
+    bounds = dict(zip(common, parts.intervals(rows, shown, XNNPACK_CLOCK_NS), strict=True))
     changes = []
-    for place in [*old_rows, *(place for place in new_rows if place not in old_rows)]:
-        was = old_breakdown.instances[old_rows[place]] if place in old_rows else None
-        now = new_breakdown.instances[new_rows[place]] if place in new_rows else None
+    for place in old_rows | new_rows:
+        at = (old_rows.get(place), new_rows.get(place))
+        was = old_breakdown.instances[at[0]] if at[0] is not None else None
+        now = new_breakdown.instances[at[1]] if at[1] is not None else None
         either = now or was
         assert either is not None
-        change = Change(
-            either.name,
-            was.ms if was else 0.0,
-            now.ms if now else 0.0,
-            was.share if was else 0.0,
-            now.share if now else 0.0,
-            *bounds.get(place, (None, None, None)),
-        )
+        ms = (was.ms if was else 0.0, now.ms if now else 0.0)
+        shares = (was.share if was else 0.0, now.share if now else 0.0)
+        change = Change(either.name, *ms, *shares, *bounds.get(place, (None, None, None)))
         names = (was.name if was else "", now.name if now else "")
-        at = (old_rows.get(place), new_rows.get(place))
         changes.append(
             OperatorChange(
                 *(*names, either.category, either.kind, either.where, either.instruction, change, *at),
@@ -198,47 +220,40 @@ def _operators(
     return changes
 
 
-def _places(profile: Profile) -> dict[tuple[int, int, str, int], int]:
-    """Return each instance's row by chain, instruction, base name, and count among the same."""
-    seen: dict[tuple[int, int, str], int] = {}
-    places = {}
-    for row, instance in enumerate(profile.instances):
-        base = (instance.chain, instance.instruction, base_name(instance))
-        seen[base] = seen.get(base, 0) + 1
-        place = (*base, seen[base])
-        places[place] = row
-    return places
-
-
 class _Parts:
     """Two profiles whose parts are compared: how sure one may be of each, so that all of it holds together."""
 
     def __init__(self, old: Profile, new: Profile, paired: bool, unreliable: str) -> None:
+        self.profiles = (old, new)
         self.unreliable = unreliable
         self.paired = paired and np.array_equal(old.launches, new.launches)
-        # Operators, categories and the whole.
-        self.count = max(len(old.instances), len(new.instances)) + len(CATEGORIES) + 2
+        # Operators, categories and Runtime.
+        self.count = max(len(old.instances), len(new.instances)) + len(CATEGORIES) + 1
+
+    def times(self, groups: Sequence[_Rows]) -> list[Numbers]:
+        """Return the time of each group of rows in each launch, on both sides."""
+        return [summed_times(profile, [group[side] for group in groups]) for side, profile in enumerate(self.profiles)]
 
     def intervals(
         self,
-        times: list[npt.NDArray[np.float64]],
+        groups: Sequence[_Rows],
         shown: list[tuple[float, float]],
-        resolution_ns: float | npt.NDArray[np.float64] = 0.0,
+        resolution_ns: float | Numbers = 0.0,
+        among: int = 0,
     ) -> list[Interval]:
-        """Return for each row of launches' times: the ratio of the two times shown, and its bounds."""
+        """Return for each group of rows: the ratio of the two times shown, and its bounds.
+
+        The bounds hold together with those of `among` claims in all, 0: of all parts.
+        """
         if self.unreliable:
             return [(None, None, None)] * len(shown)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
-        return part_intervals(times[0], times[1], ratio, self.paired, self.count, resolution_ns)
+        before, after = self.times(groups)
+        return part_intervals(before, after, ratio, self.paired, among or self.count, resolution_ns)
 
 
-def compared_parts(comparison: ProfileComparison, old: Profile, new: Profile) -> _Parts:
-    """Return the same two profiles as in a comparison, for parts that it has not."""
-    return _Parts(old, new, comparison.paired, comparison.unreliable)
-
-
-_Shares = dict[Part, tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]]
+_Shares = dict[Part, tuple[Numbers, Numbers]]
 
 
 def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) -> Shift:
@@ -278,7 +293,83 @@ def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) 
     return Shift(was.category, now.category, was.share, now.share, False, f"{sentence}.")
 
 
-def _is_above(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], paired: bool, among: int) -> bool | None:
+def _is_above(one: Numbers, other: Numbers, paired: bool, among: int) -> bool | None:
     """Return whether the mean of one row of launches is above that of another; None if launches are too few to tell."""
     reach = mean_reach(one[None, :], other[None, :], paired, among)
     return None if reach is None else bool(one.mean() - other.mean() > reach[0])
+
+
+class AutoComparison(msgspec.Struct, frozen=True, tag="auto_comparison", tag_field="kind"):
+    """`pte_sha256` is the program of the run, `auto_sha256` the one at `pte` with `choices` applied.
+
+    `pairs` has one comparison, of a language model one for each phase; none where `reason` says why.
+    """
+
+    pte_sha256: str
+    pte: str = ""
+    auto_sha256: str = ""
+    choices: list[RewriteChoice] = []
+    pairs: list[PairComparison] = []
+    reason: str = ""
+    schema: int = 1
+
+    @property
+    def outputs_agree(self) -> bool | None:
+        """Whether the outputs of both programs are right, against eager PyTorch; None if nobody could compare them."""
+        verdicts = [each.verdict for pair in self.pairs for each in pair.accuracy]
+        return all(verdict == "agrees" for verdict in verdicts) if verdicts else None
+
+
+class OperatorGroup(msgspec.Struct, frozen=True):
+    """The places of one operator in the graph, costliest first, and how all of them together changed."""
+
+    name: str
+    category: Part
+    where: Where
+    change: Change
+    members: list[OperatorChange]
+
+
+def operator_groups(comparison: ProfileComparison, before: Profile, after: Profile) -> list[OperatorGroup]:
+    """Group operators of one name now; the interval of a group is that of its summed times.
+
+    What only one side has stands apart: its sum compares with nothing.
+    """
+    found: dict[tuple[str, Where, Part, bool], list[OperatorChange]] = {}
+    for entry in comparison.operators:
+        name = _name(after, entry.after_row) or _name(before, entry.before_row)
+        both = entry.before_row is not None and entry.after_row is not None
+        found.setdefault((name, entry.where, entry.category, both), []).append(entry)
+    several = [members for (*_, both), members in found.items() if both and len(members) > 1]
+    rows = [([m.before_row or 0 for m in members], [m.after_row or 0 for m in members]) for members in several]
+    sums = {id(members): _summed(members) for members in several}
+    # Each operator's clock may be off by a step, all in one direction.
+    clock = np.array([XNNPACK_CLOCK_NS * len(members) for members in several])
+    parts = _Parts(before, after, comparison.paired, comparison.unreliable)
+    bounds = parts.intervals(rows, [(each[0], each[1]) for each in sums.values()], clock)
+    limits = dict(zip(sums, bounds, strict=True))
+    groups = []
+    for (name, where, category, _), members in found.items():
+        change = members[0].change
+        if len(members) > 1:
+            change = Change(name, *_summed(members), *limits.get(id(members), (None, None, None)))
+        groups.append(OperatorGroup(name, category, where, change, members))
+    return sorted(groups, key=lambda group: -max(group.change.before_ms, group.change.after_ms))
+
+
+def _summed(members: list[OperatorChange]) -> tuple[float, float, float, float]:
+    columns = ("before_ms", "after_ms", "before_share", "after_share")
+    before, after, *shares = (sum(getattr(member.change, column) for member in members) for column in columns)
+    return before, after, shares[0], shares[1]
+
+
+def _name(profile: Profile, row: int | None) -> str:
+    return "" if row is None else profile.instances[row].operator
+
+
+def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:
+    """Return each operator of one experiment with the rows of its places in the graph, costliest first."""
+    members: dict[tuple[str, Where], list[int]] = {}
+    for row, entry in sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms):
+        members.setdefault((entry.operator, entry.where), []).append(row)
+    return [(operator, members[operator.operator, operator.where]) for operator in breakdown.operators]

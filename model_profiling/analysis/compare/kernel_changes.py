@@ -1,10 +1,9 @@
 """Which operators of one program call other kernels under another ExecuTorch, as two kernel traces tell."""
 
-from collections import Counter
-
 import msgspec
 
-from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, OperatorKernels
+from model_profiling.analysis.compare.aspects import numbered
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
 
 
 class KernelChange(msgspec.Struct, frozen=True):
@@ -35,26 +34,20 @@ def compare_kernels(
     unknown = why if old is None or new is None else old.unknown or new.unknown
     if unknown or old is None or new is None:
         return KernelComparison(one, other, None, [], unknown)
-    sides = _by_place(old), _by_place(new)
-    places = list(dict.fromkeys([*sides[0], *sides[1]]))
+    sides = [
+        # The n-th of a kind within an instruction, whatever dtype it runs in.
+        numbered((each.execution, each.instruction, each.name.split(" (")[0]) for each in evidence.operators)
+        for evidence in (old, new)
+    ]
     changed = []
-    for place in places:
-        was, now = (side.get(place) for side in sides)
+    for place in sides[0] | sides[1]:
+        was, now = (
+            evidence.operators[side[place]] if place in side else None
+            for evidence, side in zip((old, new), sides, strict=True)
+        )
         kernels = [sorted({call.kernel for call in each.kernels}) if each else [] for each in (was, now)]
         either = now or was
         assert either is not None
         if kernels[0] != kernels[1]:
             changed.append(KernelChange(either.name, either.instruction, *kernels))
-    return KernelComparison(one, other, len(places), changed)
-
-
-def _by_place(evidence: KernelEvidence) -> dict[tuple[object, ...], OperatorKernels]:
-    """Return operators by where they are: the n-th of a kind within an instruction, whatever dtype it runs in."""
-    seen: Counter[tuple[object, ...]] = Counter()
-    found: dict[tuple[object, ...], OperatorKernels] = {}
-    for operator in evidence.operators:
-        base = (operator.execution, operator.instruction, operator.name.split(" (")[0])
-        seen[base] += 1
-        place = (*base, seen[base])
-        found[place] = operator
-    return found
+    return KernelComparison(one, other, len(sides[0] | sides[1]), changed)

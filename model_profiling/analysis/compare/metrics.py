@@ -7,8 +7,14 @@ import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement, agreements
 from model_profiling.analysis.llm.phase_metrics import PhaseMetrics, phase_metrics
-from model_profiling.analysis.process.memory import Memory, MemoryComparison, compare_memory, memory
-from model_profiling.analysis.process.program_memory import ProgramMemory, program_memory
+from model_profiling.analysis.process.memory import (
+    Memory,
+    MemoryComparison,
+    ProgramMemory,
+    compare_memory,
+    memory,
+    program_memory,
+)
 from model_profiling.analysis.process.scaling import Scaling, scaling, too_many_threads
 from model_profiling.analysis.process.startup import Startup, StartupComparison, compare_startups, startup
 from model_profiling.analysis.timing.latency import Comparison, Latency, compare, latency_turns, summarise
@@ -181,19 +187,8 @@ def latency_metrics(
     (start, no_start), (held, not_held) = startup(seen), memory(seen)
     if not starts and not processes:
         no_start = not_held = "an ETDump does not tell"
-    return ExperimentMetrics(
-        "ok",
-        latency,
-        source,
-        tracer_overhead_percent=None,
-        disabled=[],
-        nonfinite_outputs=0,
-        startup=start,
-        startup_unknown=no_start,
-        memory=held,
-        memory_unknown=not_held,
-        phase=phase_metrics(phase, latency),
-    )
+    known = (start, no_start, held, not_held)
+    return ExperimentMetrics("ok", latency, source, None, [], 0, False, *known, phase=phase_metrics(phase, latency))
 
 
 def _tracer(samples: Samples | None) -> Comparison | None:

@@ -5,8 +5,7 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import TOUCHED, compare_profiles
-from model_profiling.analysis.compare.grouping import OperatorGroup, operator_groups
+from model_profiling.analysis.compare.comparison import TOUCHED, OperatorGroup, compare_profiles, operator_groups
 from model_profiling.analysis.process.scaling import Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Part, Profile, Where
@@ -75,17 +74,11 @@ def operator_scaling(
 
 def _operator(group: OperatorGroup, ms: list[float | None], times_more: float) -> OperatorThreads:
     change = group.change
+    lost = max(0.0, change.after_ms - change.before_ms / times_more)
+    bounds = change.ratio, change.low, change.high
+    size = len(group.members)
     return OperatorThreads(
-        group.name,
-        group.category,
-        group.where,
-        len(group.members),
-        ms,
-        change.ratio,
-        change.low,
-        change.high,
-        max(0.0, change.after_ms - change.before_ms / times_more),
-        _scales(change.low, change.high),
+        group.name, group.category, group.where, size, ms, *bounds, lost, _scales(change.low, change.high)
     )
 
 

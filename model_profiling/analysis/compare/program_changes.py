@@ -131,7 +131,8 @@ def program_changes(
     linked = [any(_source(entry) is not None for entry in side) for side in sides]
     groups = [*_groups(sides, linked), *_runtime(sides)]
     times = [
-        _sums(profile, [group.rows[side] for group in groups]) for side, (profile, _) in enumerate((before, after))
+        summed_times(profile, [group.rows[side] for group in groups])
+        for side, (profile, _) in enumerate((before, after))
     ]
     unreliable = before[1].unreliable or after[1].unreliable
     shown = [_shown(sides, group) for group in groups]
@@ -262,7 +263,7 @@ def _runtime(sides: Sequence[Sequence[InstanceTime]]) -> Iterator[_Group]:
         yield _Group((rows[0], rows[1]), "runtime")
 
 
-def _sums(profile: Profile, groups: Sequence[list[int]]) -> npt.NDArray[np.float64]:
+def summed_times(profile: Profile, groups: Sequence[list[int]]) -> npt.NDArray[np.float64]:
     """Return what each group took in each launch, in nanoseconds."""
     times = profile.launch_times
     found = np.zeros((len(groups), times.shape[1]))
@@ -343,3 +344,29 @@ def _module(
 ) -> ModuleChange:
     before, after = (sum(ms[side] for ms in members) for side in (0, 1))
     return ModuleChange(name, before, after, after - before, *limits, len(members))
+
+
+MOST_CHANGES = 5
+_OTHERS = "others"
+
+
+def largest(changes: ProgramChanges, most: int = MOST_CHANGES) -> ProgramChanges:
+    """Return the same with all parts but the largest changes as one, and so of modules: both still add up."""
+    shown = changes.different[:most]
+    seen = set(map(id, shown))
+    rest = [part for part in changes.parts if id(part) not in seen]
+    parts = [msgspec.structs.replace(part, before_rows=[], after_rows=[]) for part in shown]
+    if rest:
+        sums = _totals(rest)
+        parts.append(
+            PartChange("", "", "", "others", rest[0].category, *sums, None, None, [], [], [], [], parts=len(rest))
+        )
+    modules, left = changes.modules[:most], changes.modules[most:]
+    if left:
+        modules = [*modules, ModuleChange(_OTHERS, *_totals(left), None, None, sum(module.parts for module in left))]
+    return msgspec.structs.replace(changes, parts=parts, modules=modules)
+
+
+def _totals(those: list[PartChange] | list[ModuleChange]) -> tuple[float, float, float]:
+    before, after = (sum(getattr(each, side) for each in those) for side in ("before_ms", "after_ms"))
+    return before, after, after - before

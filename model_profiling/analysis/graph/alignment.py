@@ -15,7 +15,7 @@ from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue
-from model_profiling.upstream.event_names import OPERATORS
+from model_profiling.upstream.names_in_files import OPERATORS
 from model_profiling.upstream.reliance import holds
 
 _MATRIX_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected")

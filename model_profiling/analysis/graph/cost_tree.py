@@ -37,13 +37,18 @@ class CostNode(msgspec.Struct, frozen=True):
     line: int = 0
     code: str = ""
     why: str = ""
-    children: list["CostNode"] = []
+    children: "list[CostNode]" = []
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, "CostNode"]]:
         """Yield this node and all below it in order, each with its depth."""
         yield depth, self
         for child in self.children:
             yield from child.walk(depth + 1)
+
+    @property
+    def lines(self) -> "list[CostNode]":
+        """All lines of PyTorch below it, costliest first."""
+        return sorted((node for _, node in self.walk() if node.kind == "line"), key=lambda node: -node.ms)
 
 
 class _Key(msgspec.Struct, frozen=True):

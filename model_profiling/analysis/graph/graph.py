@@ -15,7 +15,7 @@ from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 from model_profiling.formats.pte.borders import is_inserted
 from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, data_flow
-from model_profiling.formats.pte.token_sizes import set_token_sizes, token_bound
+from model_profiling.formats.pte.sequence import set_token_sizes, token_bound
 from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 
 

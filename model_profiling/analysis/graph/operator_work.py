@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING
 
-from model_profiling.analysis.timing.category_table import RUN_IN_FP32
+from model_profiling.analysis.timing.categories import RUN_IN_FP32
 from model_profiling.analysis.timing.work import BITS, Product, Work
 from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import CONSTANT, base_name

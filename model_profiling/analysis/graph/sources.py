@@ -13,7 +13,7 @@ from model_profiling.base.errors import KitError
 from model_profiling.formats import etrecord, pte
 from model_profiling.formats.pte.dataflow import DataFlow
 from model_profiling.store.artifacts import ExportPaths
-from model_profiling.upstream.etrecord_contents import ETRECORD
+from model_profiling.upstream.names_in_files import ETRECORD
 from model_profiling.upstream.reliance import why_not
 
 UNLINKED = "operators are not linked to PyTorch lines"
@@ -41,8 +41,7 @@ class Sources:
             line = None
             if instance.where == "portable" or instance.name == "delegate call":
                 operator = self.names.get(method, {}).get(instance.instruction)
-                source = self.record.source(instance.instruction, method, operator)
-                line = _instruction_line(source) if source is not None and source.nodes else None
+                line = _instruction_line(self.record.source(instance.instruction, method, operator))
             elif row in nodes and nodes[row].debug_handle:
                 line = _node_line(self.record.nodes(nodes[row].debug_handle, method))
             if line is not None:
@@ -56,8 +55,7 @@ class Sources:
         found = {}
         for position, step in enumerate(flow.steps):
             if step.node is None:
-                source = self.record.source(step.instruction, method, step.op)
-                line = _instruction_line(source) if source is not None and source.nodes else None
+                line = _instruction_line(self.record.source(step.instruction, method, step.op))
             else:
                 line = _node_line(self.record.nodes(step.node.debug_handle, method)) if step.node.debug_handle else None
             if line is not None:
@@ -99,8 +97,10 @@ def read_sources(model: Path) -> Sources:
     return Sources(model, record, names, "")
 
 
-def _instruction_line(source: etrecord.InstructionSource) -> SourceLine:
+def _instruction_line(source: etrecord.InstructionSource | None) -> SourceLine | None:
     """Return the operator's own line; of a delegate call the first it took over, and how many there are."""
+    if source is None or not source.nodes:
+        return None
     first = next((node for node in source.nodes if node.file), source.nodes[0])
     ops = list(dict.fromkeys(node.op for node in source.nodes))
     taken = f"{source.delegate}: {len(source.nodes)} operators ({', '.join(ops[:4])})"

@@ -10,7 +10,7 @@ from math import prod
 
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.formats.graph_terms import CONSTANT
-from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep
 
 Run = tuple[int, int]
 Layout = tuple[tuple[Run, ...], ...]
@@ -158,7 +158,7 @@ def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | 
             if layout is None:
                 return None
             layouts.append((layout, tensor.shape))
-        elif tensor.source != CONSTANT and not _is_number(tensor, fixed):
+        elif tensor.source != CONSTANT and not (prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))):
             return None
     if step.permutation:
         return transpose_layout(layouts[0][0], step.permutation)
@@ -167,11 +167,6 @@ def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | 
         return reshape_layout(layouts[0][0], shape)
     alike = all(entry == layouts[0] for entry in layouts) and layouts[0][1] == shape
     return layouts[0][0] if alike and is_elementwise(step) else None
-
-
-def _is_number(tensor: FlowTensor, fixed: bool) -> bool:
-    """Return whether a tensor is one value, the same in every layout; () may also be an unknown size."""
-    return prod(tensor.shape) == 1 and (fixed or bool(tensor.shape))
 
 
 def is_layout_agnostic(step: FlowStep) -> bool:

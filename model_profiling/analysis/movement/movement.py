@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
-from model_profiling.formats.graph_terms import CONSTANT, ELSEWHERE, INPUT, unique
+from model_profiling.formats.graph_terms import CONSTANT, ELSEWHERE, INPUT, packet, unique
+from model_profiling.store.artifacts import ExportRecord
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph
@@ -157,3 +158,22 @@ def _inverse_pairs(breakdown: Breakdown, graph: "ModelGraph") -> list[InversePai
 def place_of(entry: InstanceTime) -> str:
     """Return the line of PyTorch an operator comes from, '' if it is not known."""
     return f"{entry.source.file}:{entry.source.line}" if entry.source and entry.source.file else ""
+
+
+def origin_of(entry: InstanceTime) -> str:
+    """Return the model's own operator, without its overload; else the trace's name for it."""
+    if entry.source is not None and entry.source.origin:
+        return packet(entry.source.origin)
+    return packet(entry.operator if "::" in entry.operator else f"aten::{entry.operator}")
+
+
+def is_changed_by(export: ExportRecord | None, entry: InstanceTime, rewrite: str) -> bool:
+    """Return whether the export saw that the rewrite changes this operator."""
+    places = (export.rewrites or {}).get(rewrite, []) if export is not None else []
+    line = place_of(entry)
+    return any(not place or not line or line == place or line.endswith(f"/{place}") for place in places)
+
+
+def was_applied(export: ExportRecord | None, rewrite: str) -> bool:
+    """Return whether the export was asked for the rewrite."""
+    return export is not None and rewrite in export.request.rewrites

@@ -1,8 +1,9 @@
 """What a process holds in memory, whether it grows with every inference, and two experiments against each other."""
 
 import itertools
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -10,7 +11,12 @@ import numpy as np
 from model_profiling.analysis.process.startup import as_turns, unknown_processes
 from model_profiling.analysis.timing.intervals import log_ratio_bounds
 from model_profiling.analysis.timing.latency import compare
-from model_profiling.store.run_directory import Mode, Process, RunnerKind, Samples, Timing, Turn
+from model_profiling.base.errors import InputError
+from model_profiling.store.made_by import RunnerKind
+from model_profiling.store.run_directory import Mode, Process, Samples, Timing, Turn
+
+if TYPE_CHECKING:
+    from model_profiling.formats.pte import Delegate, Program
 
 # Linux counts a process's pages in batches, which one reading may miss: growth below this is no growth. A single
 # process has to show more, since nothing says how much others would differ.
@@ -72,21 +78,16 @@ def memory(
     found = with_known_peak(samples.processes)
     if not found:
         return None, "nobody could look at the runner's memory"
-    peak = _median(found, lambda each: each.peak)
-    assert peak is not None
+    peak = int(np.median([each.peak for each in found]))
     if runner == "foreign":
         return Memory(len(found), peak, SAMPLED), ""
     grown, slope, leak = growth(found, samples.timed)
+    bytes_: dict[str, Any] = {f"{name}_bytes": _median(found, f"resident_{at}") for name, at in _HELD.items()}
+    bytes_ |= {f"{name}_bytes": _difference(found, *ends) for name, ends in _ADDED.items()}
     return Memory(
         processes=len(found),
         peak_bytes=peak,
-        before_load_bytes=_median(found, lambda each: each.resident_before),
-        after_load_bytes=_median(found, lambda each: each.resident_loaded),
-        after_first_bytes=_median(found, lambda each: each.resident_first),
-        after_last_bytes=_median(found, lambda each: each.resident_last),
-        load_bytes=_difference(found, lambda each: (each.resident_before, each.resident_loaded)),
-        packing_bytes=_difference(found, lambda each: (each.anonymous_before, each.anonymous_loaded)),
-        first_inference_bytes=_difference(found, lambda each: (each.resident_loaded, each.resident_first)),
+        **bytes_,
         executions=int(np.median([each.runs for each in found])),
         growth_bytes=grown,
         growth_per_execution_bytes=slope,
@@ -99,13 +100,23 @@ def with_known_peak(processes: Sequence[Process]) -> list[Process]:
     return [each for each in processes if each.peak > 0]
 
 
-def _median(processes: Sequence[Process], value: Callable[[Process], int]) -> int | None:
-    known = [value(each) for each in processes if value(each) > 0]
+# What a process held when it was looked at, and what it added from one look to another.
+_HELD = {"before_load": "before", "after_load": "loaded", "after_first": "first", "after_last": "last"}
+_ADDED = {
+    "load": ("resident_before", "resident_loaded"),
+    "packing": ("anonymous_before", "anonymous_loaded"),
+    "first_inference": ("resident_loaded", "resident_first"),
+}
+
+
+def _median(processes: Sequence[Process], name: str) -> int | None:
+    known = [value for each in processes if (value := getattr(each, name)) > 0]
     return int(np.median(known)) if known else None
 
 
-def _difference(processes: Sequence[Process], ends: Callable[[Process], tuple[int, int]]) -> int | None:
-    known = [after - before for before, after in map(ends, processes) if before > 0 and after > 0]
+def _difference(processes: Sequence[Process], start: str, end: str) -> int | None:
+    ends = [(getattr(each, start), getattr(each, end)) for each in processes]
+    known = [after - before for before, after in ends if before > 0 and after > 0]
     return int(np.median(known)) if known else None
 
 
@@ -133,7 +144,10 @@ def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | N
         two_steps = two_steps or len(steps) > 1
     if not slopes:
         return None, None, False
-    leak = two_steps and _at_least(steady) > (_LEAST_GROWTH if len(steady) > 1 else _LEAST_GROWTH_OF_ONE)
+    # The lower bound of what processes have in common; of too few for one, the least of them.
+    bounds = log_ratio_bounds(np.array(steady, dtype=np.float64), np.zeros(len(steady)), paired=True)
+    least = min(steady) if bounds is None else bounds[0]
+    leak = two_steps and least > (_LEAST_GROWTH if len(steady) > 1 else _LEAST_GROWTH_OF_ONE)
     return int(np.median(grown)), float(np.median(slopes)), leak
 
 
@@ -153,43 +167,101 @@ def _points(process: Process, turns: Sequence[Turn]) -> list[tuple[float, int]]:
     return points
 
 
-def _at_least(values: Sequence[float]) -> float:
-    """Return the lower bound of what processes have in common; of too few for one, the least of them."""
-    bounds = log_ratio_bounds(np.array([values], dtype=np.float64), np.zeros((1, len(values))), paired=True)
-    return min(values) if bounds is None else float(bounds[0][0])
-
-
 def compare_memory(
     before: tuple[str, Sequence[Process]], after: tuple[str, Sequence[Process]], paired: bool
 ) -> MemoryComparison | None:
     """Hold the peak of `after` against that of `before`, process by process, as latency is compared."""
     old, new = with_known_peak(before[1]), with_known_peak(after[1])
-    # A peak that was sampled is no match for one that the system kept.
-    if not old or not new or _sampled(old) != _sampled(new):
+    # A peak that was sampled, of a runner that says nothing of itself, is no match for one that the system kept.
+    sampled = [all(process.resident_loaded == 0 for process in those) for those in (old, new)]
+    if not old or not new or sampled[0] != sampled[1]:
         return None
-    found = compare((before[0], as_turns(old, _peak)), (after[0], as_turns(new, _peak)), paired)
-    # A ratio of bytes, turned round: how much more instead of how many times faster.
-    low, high = (None, None) if found.high is None else (1 / found.high, 1 / found.low)
-    return MemoryComparison(
-        found.before,
-        found.after,
-        round(found.before_ms * 1e6),
-        round(found.after_ms * 1e6),
-        _percent(1 / found.ratio),
-        None if low is None else _percent(low),
-        None if high is None else _percent(high),
-        min(len(old), len(new)),
-    )
+    peaks = [as_turns(those, lambda process: process.peak) for those in (old, new)]
+    found = compare((before[0], peaks[0]), (after[0], peaks[1]), paired)
+
+    def percent(ratio: float) -> float:
+        """Return how much more, instead of how many times faster."""
+        return 100 * (1 / ratio - 1)
+
+    low, high = (None, None) if found.high is None else (percent(found.high), percent(found.low))
+    sizes = round(found.before_ms * 1e6), round(found.after_ms * 1e6)
+    return MemoryComparison(found.before, found.after, *sizes, percent(found.ratio), low, high, min(len(old), len(new)))
 
 
-def _sampled(processes: Sequence[Process]) -> bool:
-    """Return whether these are of a runner that says nothing of itself."""
-    return all(process.resident_loaded == 0 for process in processes)
+# The method that the kit's runner executes.
+_METHOD = "forward"
 
 
-def _peak(process: Process) -> int:
-    return process.peak
+class Arena(msgspec.Struct, frozen=True):
+    """Memory that was planned at export for values outside delegates, shared by values that do not live together."""
+
+    memory_id: int
+    bytes: int
 
 
-def _percent(ratio: float) -> float:
-    return (ratio - 1) * 100
+class DelegateData(msgspec.Struct, frozen=True):
+    """What the delegates of one backend bring along. `constant_bytes`, a part of it, are weights in XNNPACK's blobs;
+    None where the blobs do not say."""
+
+    backend: str
+    delegates: int
+    blob_bytes: int
+    constant_bytes: int | None = None
+
+
+class ProgramMemory(msgspec.Struct, frozen=True):
+    """Bytes that follow from the file. `named_bytes` are weights that delegates look up by name, so as to share them;
+    `constant_bytes` are tensors that no delegate has taken."""
+
+    method: str
+    arenas: list[Arena]
+    constant_bytes: int
+    named_bytes: int
+    delegates: list[DelegateData]
+    # What a language model keeps between executions, keys and values above all; a part of the arenas.
+    cache_bytes: int = 0
+
+    @property
+    def planned_bytes(self) -> int:
+        return sum(arena.bytes for arena in self.arenas)
+
+    @property
+    def all_constant_bytes(self) -> int:
+        """All weights in the file; of a delegate that does not say, its blob, which is weights above all."""
+        inside = [each.blob_bytes if each.constant_bytes is None else each.constant_bytes for each in self.delegates]
+        return self.constant_bytes + self.named_bytes + sum(inside)
+
+
+def program_memory(model: Path | None) -> ProgramMemory | None:
+    """Return what the .pte says; None if it is gone or cannot be read."""
+    if model is None:
+        return None
+    from model_profiling.formats import pte
+    from model_profiling.formats.pte.sequence import sequence_program
+
+    try:
+        program = pte.read(model)
+        method = program.method(_METHOD) or next(iter(program.methods), None)
+        if method is None:
+            return None
+        backends: dict[str, set[Delegate]] = {}
+        for delegate in method.delegates:
+            backends.setdefault(delegate.backend, set()).add(delegate)
+        delegates = [_data(program, backend, blobs) for backend, blobs in backends.items()]
+    except InputError:
+        return None
+    arenas = [Arena(number, size) for number, size in enumerate(method.planned, 1)]
+    sequence = sequence_program(program)
+    kept = sequence.cache_bytes if sequence is not None else 0
+    return ProgramMemory(method.name, arenas, program.constant_bytes, program.named_bytes, delegates, kept)
+
+
+def _data(program: "Program", backend: str, blobs: "set[Delegate]") -> DelegateData:
+    from model_profiling.formats.pte import xnnpack_graph
+
+    sizes: list[int | None] = [None]
+    if backend == xnnpack_graph.BACKEND:
+        sizes = [xnnpack_graph.constant_bytes(program, blob) for blob in blobs]
+    known = [size for size in sizes if size is not None]
+    constants = sum(known) if len(known) == len(sizes) else None
+    return DelegateData(backend, len(blobs), sum(blob.size for blob in blobs), constants)

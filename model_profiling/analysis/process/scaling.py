@@ -7,6 +7,7 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare
+from model_profiling.base.records import record_of
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, Turn, without_threads
 
 # What a config says of an experiment that may differ between numbers of threads: what they are measured with.
@@ -46,12 +47,9 @@ class ThreadCurve(msgspec.Struct, frozen=True):
     equal: list[int] = []
     unknown: str = ""
 
-    def point(self, threads: int) -> ThreadPoint:
-        return next(point for point in self.points if point.threads == threads)
-
     @property
     def best_point(self) -> ThreadPoint | None:
-        return None if self.best is None else self.point(self.best)
+        return next((point for point in self.points if point.threads == self.best), None)
 
 
 class ThreadSwitch(msgspec.Struct, frozen=True):
@@ -69,16 +67,17 @@ class ThreadSwitch(msgspec.Struct, frozen=True):
 
 class Scaling(msgspec.Struct, frozen=True):
     """All numbers of threads of a run. `cpus` is how many CPUs its processes were allowed to run on, and `sme_units` by
-    how many CPUs each SME unit is shared; None and empty are not known."""
+    how many CPUs each SME unit is shared; None and empty are not known. There may be more units if `sme_units_least`.
+    """
 
     curves: list[ThreadCurve]
     switches: list[ThreadSwitch]
     cpus: int | None = None
     sme_units: list[int] = []
+    sme_units_least: bool = False
 
     def curve_of(self, experiment: str) -> ThreadCurve | None:
-        found = (c for c in self.curves if any(point.experiment == experiment for point in c.points))
-        return next(found, None)
+        return next((c for c in self.curves if any(p.experiment == experiment for p in c.points)), None)
 
 
 def scaling(
@@ -94,14 +93,15 @@ def scaling(
     curves = [_curve(members, turns) for members in found]
     swept = {record.name for members in found for record in members}
     switches = [
-        ThreadSwitch(threads, c.before, c.after, c.ratio, c.low, c.high, c.verdict, c.reliable)
+        record_of(ThreadSwitch, c, threads=manifest.experiments[c.after].threads)
         for c in comparisons
         if {c.before, c.after} <= swept
-        for threads in [manifest.experiments[c.after].threads]
-        if threads == manifest.experiments[c.before].threads
+        and manifest.experiments[c.after].threads == manifest.experiments[c.before].threads
     ]
     known = [cpus for members in found for record in members if (cpus := allowed_cpus(manifest, record)) is not None]
-    return Scaling(curves, switches, min(known, default=None), sme_units(manifest))
+    units = manifest.environment.get("sme_units")
+    least = isinstance(units, dict) and units.get("at_least") is True
+    return Scaling(curves, switches, min(known, default=None), sme_units(manifest), least)
 
 
 def _alike(manifest: Manifest, turns: Mapping[str, Sequence[Turn]]) -> list[list[ExperimentRecord]]:
@@ -125,7 +125,7 @@ def _alike(manifest: Manifest, turns: Mapping[str, Sequence[Turn]]) -> list[list
             continue
         by_name: dict[str, list[ExperimentRecord]] = {}
         for record in members:
-            by_name.setdefault(without_threads(record.name)[0], []).append(record)
+            by_name.setdefault(without_threads(record.name, record.threads)[0], []).append(record)
         parts += [some for some in by_name.values() if _distinct(some)]
     return [sorted(members, key=lambda record: record.threads) for members in parts]
 
@@ -141,13 +141,15 @@ def _curve(members: Sequence[ExperimentRecord], turns: Mapping[str, Sequence[Tur
 
     fewest = members[0]
     compared = [against(fewest, record) for record in members[1:]]
-    medians = {record.name: _median_ms(turns[record.name]) for record in members}
+    medians = {
+        record.name: float(np.median([ns for turn in turns[record.name] for ns in turn.ns])) / 1e6 for record in members
+    }
     points = [ThreadPoint(fewest.name, fewest.threads, medians[fewest.name], 1.0, 1.0, 1.0, FEWEST, 1.0, True)]
     for record, found in zip(members[1:], compared, strict=True):
         low = found.low if found.high is not None else None
-        efficiency = found.ratio * fewest.threads / record.threads
-        bounds = (found.ratio, low, found.high, found.verdict, efficiency, found.reliable)
-        points.append(ThreadPoint(record.name, record.threads, medians[record.name], *bounds))
+        own = {"threads": record.threads, "efficiency": found.ratio * fewest.threads / record.threads}
+        facts = {"median_ms": medians[record.name], "speedup": found.ratio, "low": low}
+        points.append(record_of(ThreadPoint, found, experiment=record.name, **own, **facts))
     disabled = fewest.features.disabled if fewest.features else fewest.disable_features
     if any(found.high is None for found in compared):
         return ThreadCurve(disabled, points, None, unknown=_TOO_FEW)
@@ -156,10 +158,6 @@ def _curve(members: Sequence[ExperimentRecord], turns: Mapping[str, Sequence[Tur
     others = [record for record in members if record is not best]
     equal = [record.threads for record in others if against(best, record).verdict == "no difference seen"]
     return ThreadCurve(disabled, points, best.threads, equal)
-
-
-def _median_ms(turns: Sequence[Turn]) -> float:
-    return float(np.median([ns for turn in turns for ns in turn.ns])) / 1e6
 
 
 def allowed_cpus(manifest: Manifest, record: ExperimentRecord) -> int | None:

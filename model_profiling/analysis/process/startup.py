@@ -10,7 +10,8 @@ import numpy.typing as npt
 
 from model_profiling.analysis.timing.intervals import log_ratio_bounds
 from model_profiling.analysis.timing.latency import Comparison, compare
-from model_profiling.store.run_directory import Mode, Process, RunnerKind, Samples, Timing, Turn
+from model_profiling.store.made_by import RunnerKind
+from model_profiling.store.run_directory import Mode, Process, Samples, Timing, Turn
 
 # Whether the system had the .pte in memory before it was loaded: what a second start finds, or the first after a boot.
 PageCache = Literal["warm", "cold", "partly warm", "not known"]
@@ -71,13 +72,13 @@ def startup(
     starts = with_first_result(samples.starts)
     if not starts:
         return None, "no launches were made for it (startup_launches is 0)"
-    lives = [each for each in starts if each.life_ns > 0]
-    return Startup(
-        launches=len(starts),
-        page_cache=_page_cache(starts),
-        **{part: _median(starts, ns) for part, ns in PART_NS.items() if part != "ending"},
-        ending=_median(lives, PART_NS["ending"]) if lives else None,
-    ), ""
+    known = dict.fromkeys(PART_NS, starts) | {"ending": [each for each in starts if each.life_ns > 0]}
+    times = {
+        part: median_time(np.array([PART_NS[part](each) / 1e6 for each in those], dtype=np.float64))
+        for part, those in known.items()
+        if those
+    }
+    return Startup(launches=len(starts), page_cache=_page_cache(starts), **times), ""
 
 
 def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> str:
@@ -108,20 +109,16 @@ PART_NS: dict[str, Callable[[Process], int]] = {
 }
 
 
-def _median(starts: Sequence[Process], ns: Callable[[Process], int]) -> MedianTime:
-    return median_time(np.array([ns(each) / 1e6 for each in starts], dtype=np.float64))
-
-
 def median_time(times: npt.NDArray[np.float64]) -> MedianTime:
     """Return the median of milliseconds, and the interval of Wilcoxon's signed-rank test: that of a ratio to one."""
     middle = float(np.median(times))
     if not (times > 0).all():
         return MedianTime(middle)
-    bounds = log_ratio_bounds(np.log(times)[None, :], np.zeros((1, len(times))), paired=True)
+    bounds = log_ratio_bounds(np.log(times), np.zeros(len(times)), paired=True)
     if bounds is None:
         return MedianTime(middle)
     # The median and the middle of the pairwise averages estimate one thing; the interval holds both.
-    return MedianTime(middle, min(middle, math.exp(bounds[0][0])), max(middle, math.exp(bounds[1][0])))
+    return MedianTime(middle, min(middle, math.exp(bounds[0])), max(middle, math.exp(bounds[1])))
 
 
 def _page_cache(starts: Sequence[Process]) -> PageCache:
@@ -140,20 +137,15 @@ def compare_startups(
     old, new = with_first_result(before[1]), with_first_result(after[1])
     if not old or not new:
         return None
-    parts = {}
+    caches, parts = (_page_cache(old), _page_cache(new)), {}
+    caveats = [f"the page cache was {caches[0]} before and {caches[1]} after"] if caches[0] != caches[1] else []
     for part, ns in PART_NS.items():
         if all(ns(each) > 0 for each in (*old, *new)):
             found = compare((before[0], as_turns(old, ns)), (after[0], as_turns(new, ns)), paired)
             parts[part] = Ratio(found.ratio, found.low if found.high is not None else None, found.high)
             if part == "first_result":
-                whole = msgspec.structs.replace(found, contended=contended, caveats=_caches(old, new))
+                whole = msgspec.structs.replace(found, contended=contended, caveats=caveats)
     return StartupComparison(whole, parts)
-
-
-def _caches(before: Sequence[Process], after: Sequence[Process]) -> list[str]:
-    """Say so where one side found the .pte in the page cache and the other one did not."""
-    sides = _page_cache(before), _page_cache(after)
-    return [f"the page cache was {sides[0]} before and {sides[1]} after"] if sides[0] != sides[1] else []
 
 
 def as_turns(processes: Sequence[Process], value: Callable[[Process], int]) -> list[Turn]:

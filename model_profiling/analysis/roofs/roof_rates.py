@@ -22,7 +22,7 @@ from model_profiling.base.directories import roofs_directory
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError
 from model_profiling.formats.graph_terms import base_name
-from model_profiling.store.machine import Machine, machine_of
+from model_profiling.store.made_by import Machine, machine_of
 
 T = TypeVar("T")
 SCHEMA = 1
@@ -169,11 +169,8 @@ class Rates:
     @cached_property
     def peaks(self) -> dict[str, ProbeResult]:
         """The probe that reached most, of all that multiply whole matrices, by the type computed in."""
-        found: dict[str, ProbeResult] = {}
-        for (kind, element), probes in self.timed.items():
-            if kind == PRODUCT:
-                found[element] = max(probes, key=lambda probed: probed.rate)
-        return found
+        products = {element: probes for (kind, element), probes in self.timed.items() if kind == PRODUCT}
+        return {element: max(probes, key=lambda probed: probed.rate) for element, probes in products.items()}
 
     @cached_property
     def timed(self) -> dict[tuple[str, str], list[ProbeResult]]:

@@ -66,13 +66,11 @@ def kind_rows(roofs: Roofs) -> list[KindRow]:
             for (kind, element), probes in Rates(entry).timed.items():
                 found.setdefault(kind, {}).setdefault(element, []).extend(probes)
     rows = []
-    for kind, elements in sorted(found.items(), key=lambda item: _in_order(item[0])):
-        best = {
-            element: _of(max(probes, key=lambda p: p.rate), lambda p: p.rate) for element, probes in elements.items()
-        }
-        computes = any(p.work.multiply_accumulates for probes in elements.values() for p in probes)
+    for kind in sorted(found.keys() - {PRODUCT}, key=_in_order):
+        best = {element: rate for element, probes in found[kind].items() if (rate := _best(probes)) is not None}
+        computes = any(p.work.multiply_accumulates for probes in found[kind].values() for p in probes)
         rows.append(KindRow(kind, "GOP/s" if computes else "GB/s", best))
-    return [row for row in rows if row.kind != PRODUCT]
+    return rows
 
 
 def _in_order(kind: str) -> tuple[str, int]:
@@ -97,7 +95,7 @@ def _row(entry: Measurement) -> RoofRow:
 
     def computing(*kinds: str) -> BestRate | None:
         every = [p for p in timed if p.kind in kinds and p.work.multiply_accumulates]
-        return _best((p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED), lambda p: p.rate)
+        return _best(p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED)
 
     def moving(kind: str) -> list[BestRate | None]:
         moved = [p for p in timed if p.kind == kind]
@@ -119,12 +117,12 @@ def _row(entry: Measurement) -> RoofRow:
     )
 
 
-def _best(probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float]) -> BestRate | None:
+def _best(
+    probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float] = lambda probed: probed.rate
+) -> BestRate | None:
     found = max(probes, key=rate, default=None)
-    return None if found is None else _of(found, rate)
-
-
-def _of(found: ProbeResult, rate: Callable[[ProbeResult], float]) -> BestRate:
+    if found is None:
+        return None
     spread = found.mad_ms / found.median_ms if found.median_ms else 0.0
     percent = 100 * max(spread, _HALF_A_TICK_MS / found.best_ms)
     return BestRate(rate(found), percent, f"{found.operator}, {found.work.size}")

@@ -1,19 +1,36 @@
-"""The roofs that a run is held against: those that are kept with it, else those known of its CPU on this machine."""
+"""The roofs that a run is compared with: those that are kept with it, else those known of its CPU on this machine; and
+the roofs out of a run of the probe program."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
-from model_profiling.analysis.roofs.roof_rates import DTYPES, Measurement, Rates, Roofs, read_roofs, roofs_path
+from model_profiling import __version__
+from model_profiling.analysis.roofs.roof_rates import (
+    DTYPES,
+    Measurement,
+    ProbeResult,
+    Rates,
+    Roofs,
+    read_roofs,
+    roofs_path,
+)
+from model_profiling.analysis.timing.breakdown import Breakdown
+from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.store.artifacts import ROOFS
-from model_profiling.store.machine import Machine, machine_of
+from model_profiling.store.made_by import Machine, machine_of
 from model_profiling.store.run_directory import Manifest
 
 _COMMAND = "sme2-kit roofs"
+# The fastest tenth is what the CPU reaches when nothing is in its way.
+_BEST = 0.1
+# XNNPACK's clock has whole microseconds: the fastest tenth is up to one too fast, which the mean is not.
+_TICK_MS = 0.001
 
 
 class RunRoofs(msgspec.Struct, frozen=True):
@@ -38,10 +55,10 @@ class RunRoofs(msgspec.Struct, frozen=True):
 
     def rates(self, manifest: Manifest, experiment: str) -> Rates | None:
         """Return what is known for an experiment; None where the probes were not measured in its dtype."""
-        features, threads = manifest.experiments[experiment].features, manifest.experiments[experiment].threads
-        if self.used is None or features is None or _fitting(self.used, manifest, experiment) is None:
+        found = _fitting(self.used, manifest, experiment) if self.used is not None else None
+        if self.used is None or found is None:
             return None
-        return self.used.rates(features.active, threads, manifest.model.dtype)
+        return self.used.rates(found.active, found.threads, found.dtype)
 
 
 def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
@@ -77,6 +94,44 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values()), sha256=""), notes, command)
 
 
+def roofs_of(manifest: Manifest, probed: Mapping[str, tuple[Profile, Breakdown]]) -> Roofs:
+    """Return what the experiments of a finished run of the probe program tell of its CPU."""
+    environment = {name: value for name, value in manifest.environment.items() if name != "features_proof"}
+    first = next(iter(manifest.experiments.values())).runner
+    return Roofs(
+        cpu=str(manifest.environment.get("cpu") or ""),
+        arch=str(manifest.environment.get("arch") or ""),
+        platform=manifest.platform,
+        created=manifest.updated,
+        kit_version=__version__,
+        executorch=first.executorch,
+        environment=environment,
+        measurements=[_measurement(manifest, name, *sides) for name, sides in probed.items()],
+        libraries=first.executorch_libraries,
+    )
+
+
+def _measurement(manifest: Manifest, name: str, profile: Profile, breakdown: Breakdown) -> Measurement:
+    record = manifest.experiments[name]
+    best = np.quantile(profile.times, _BEST, axis=1) / 1e6
+    return Measurement(
+        dtype=manifest.model.dtype,
+        threads=record.threads,
+        active=list(record.features.active) if record.features else [],
+        disabled=list(record.disable_features),
+        executions=profile.executions,
+        load=record.load_before,
+        probes=[
+            ProbeResult(
+                *(x.operator, x.category, x.kind, x.work),
+                *(max(ms, min(x.ms, ms + _TICK_MS)), x.spread.median_ms, x.spread.mad_ms, x.where),
+            )
+            for x, ms in zip(breakdown.instances, best.tolist(), strict=True)
+            if x.where != "runtime" and x.work is not None
+        ],
+    )
+
+
 def _timed(manifest: Manifest) -> Iterator[str]:
     """Yield the experiments whose times mean something and whose features are known."""
     for name, record in manifest.experiments.items():
@@ -100,10 +155,8 @@ def _read(path: Path, machine: Machine, notes: list[str]) -> Roofs | None:
 
 
 def _fitting(roofs: Roofs, manifest: Manifest, experiment: str) -> Measurement | None:
-    record = manifest.experiments[experiment]
-    if record.features is None:
-        return None
-    return roofs.measurement(manifest.model.dtype, record.features.active, record.threads)
+    features, threads = manifest.experiments[experiment].features, manifest.experiments[experiment].threads
+    return roofs.measurement(manifest.model.dtype, features.active, threads) if features is not None else None
 
 
 def _command(manifest: Manifest, timed: list[str], known: list[Roofs]) -> str:

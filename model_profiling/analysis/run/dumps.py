@@ -1,36 +1,31 @@
 """What can be said of ETDumps alone, and the shape of an analysis. Loads little: a dump is analysed in a moment."""
 
+import io
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
+import numpy as np
 
 from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.compare.comparison import ProfileComparison
 from model_profiling.analysis.compare.kernel_changes import KernelComparison
-from model_profiling.analysis.compare.metrics import ExperimentMetrics, Metrics
+from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.compare.program_changes import ProgramChanges
-from model_profiling.analysis.movement.movement import DataMovement, data_movement
-from model_profiling.analysis.process.program_memory import ProgramMemory
+from model_profiling.analysis.movement.movement import DataMovement
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.sme2.coverage import Coverage
+from model_profiling.analysis.sme2.forecast_record import Sme2Answer
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
-from model_profiling.analysis.sme2.sme2_answer import Sme2Answer
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
-from model_profiling.analysis.timing.categories import UNKNOWN, CategoryTable
+from model_profiling.analysis.timing.categories import UNKNOWN, CategoryTable, OperatorClass
 from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
-from model_profiling.analysis.timing.profile import Profile, profiles
+from model_profiling.analysis.timing.profile import Instance, Profile, Where, profiles
+from model_profiling.base import files
+from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump
-from model_profiling.store.artifacts import KERNEL_TRACE, ExportRecord
-from model_profiling.store.run_directory import Timing
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
-    from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phase_metrics import DepthCost
+from model_profiling.store.artifacts import KERNEL_TRACE
+from model_profiling.store.run_directory import Timing, Turn
 
 SCHEMA = 1
 _MOST_PARTS = 8
@@ -78,10 +73,14 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
 
 
 class DumpAnalysis(msgspec.Struct, frozen=True):
-    """A summary, and the profiles behind it for whoever writes every execution down."""
+    """A summary, and the profiles behind it for whoever writes every execution down.
+
+    `unlinked` says why no operator has a line of PyTorch, if that is so.
+    """
 
     summary: AnalysisSummary
     profiles: dict[str, Profile]
+    unlinked: str = ""
 
 
 def analyse_dumps(paths: list[Path], table: CategoryTable) -> DumpAnalysis:
@@ -95,7 +94,7 @@ def analyse_dumps(paths: list[Path], table: CategoryTable) -> DumpAnalysis:
         for number, part in enumerate(parts, 1):
             loaded[name if len(parts) == 1 else f"{name}#{number}"] = (path, part, notes)
     experiments = {
-        name: describe(path, break_down(profile), None, None, notes) for name, (path, profile, notes) in loaded.items()
+        name: describe(path, notes, Evidence(break_down(profile))) for name, (path, profile, notes) in loaded.items()
     }
     note = "ETDumps without a run directory: times include tracer overhead; model and machine are unknown"
     summary = AnalysisSummary("", "", "", experiments, [], None, [note])
@@ -127,38 +126,13 @@ def longest_profile(path: Path, table: CategoryTable) -> tuple[Profile, list[str
 
 def analysed_profile(profile: Profile) -> ExperimentAnalysis:
     """Return the analysis of a profile of which nothing else is known."""
-    return describe(Path(), break_down(profile), None, None, [])
+    return describe(Path(), [], Evidence(break_down(profile)))
 
 
-def describe(
-    path: Path,
-    breakdown: Breakdown,
-    comparison: ProfileComparison | None,
-    export: ExportRecord | None,
-    notes: list[str],
-    graph: "ModelGraph | None" = None,
-    roofline: Roofline | None = None,
-    measured: ExperimentMetrics | None = None,
-    program: ProgramMemory | None = None,
-    threads: "ThreadEvidence | None" = None,
-    depths: "Sequence[DepthCost]" = (),
-) -> ExperimentAnalysis:
-    movement = data_movement(breakdown, graph)
-    evidence = Evidence(
-        breakdown,
-        movement,
-        comparison,
-        export,
-        graph,
-        roofline,
-        threads=threads,
-        measured=measured,
-        program=program,
-        depths=list(depths),
-    )
-    advice = advise(evidence)
-    notes = [*notes, *_unknown_operators(breakdown)]
-    return ExperimentAnalysis(str(path), breakdown, movement, advice, notes, roofline=roofline)
+def describe(path: Path, notes: list[str], known: Evidence) -> ExperimentAnalysis:
+    """Return the analysis of an experiment, or of a dump, of which so much is known."""
+    notes, advice = [*notes, *_unknown_operators(known.breakdown)], advise(known)
+    return ExperimentAnalysis(str(path), known.breakdown, known.movement, advice, notes, roofline=known.roofline)
 
 
 def _unknown_operators(breakdown: Breakdown) -> list[str]:
@@ -172,3 +146,52 @@ def _unknown_operators(breakdown: Breakdown) -> list[str]:
         f"no category rule matches {names} ({share:.1%} of the time, counted as Other); "
         "`analyze --categories FILE` can name a category"
     ]
+
+
+# As many executions as the kit traces in one turn.
+_TURN = 5
+_HINT = "Give a *_all_runs_timeline.csv that the kit wrote."
+
+
+def read_timeline(path: Path, table: CategoryTable) -> Profile:
+    """Read a timeline back; operators are classified anew, so that a changed table counts."""
+    import csv  # no other reading of a dump needs it
+
+    try:
+        rows = list(csv.DictReader(io.StringIO(files.content(path).decode(), newline="")))
+    except OSError as error:
+        raise InputError(f"timeline {path} cannot be read: {error.strerror}", _HINT) from None
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise InputError(f"timeline {path} is not a CSV file: {error}", _HINT) from None
+    try:
+        return _profile(rows, table)
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"timeline {path} is not one the kit wrote: {error}", _HINT) from None
+
+
+def read_turns(path: Path, table: CategoryTable) -> list[Turn]:
+    """Return the executions of a timeline as one launch, in turns as they were traced."""
+    profile = read_timeline(path, table)
+    nanoseconds = profile.execute.round().astype(int).tolist()
+    starts = range(0, len(nanoseconds), _TURN)
+    return [Turn(number, 0.0, nanoseconds[start : start + _TURN]) for number, start in enumerate(starts)]
+
+
+def _profile(rows: list[dict[str, str]], table: CategoryTable) -> Profile:
+    runs = np.array([int(row["run"]) for row in rows])
+    executions = len(np.unique(runs))
+    if executions == 0 or len(rows) % executions or len({row["index"] for row in rows}) * executions != len(rows):
+        raise ValueError("its runs do not have the same operators")
+    shape = (executions, len(rows) // executions)
+    times = np.array([float(row["duration_ms"]) for row in rows]).reshape(shape) * 1e6
+    starts = np.array([float(row["start_ms"]) for row in rows]).reshape(shape) * 1e6
+    instances = tuple(_instance(row, table) for row in rows[: shape[1]])
+    return Profile(instances, times.T.copy(), starts.T.copy(), times.sum(axis=1), np.arange(executions) // _TURN)
+
+
+def _instance(row: dict[str, str], table: CategoryTable) -> Instance:
+    known: dict[str, Where] = {"delegated": "delegated", "portable": "portable"}
+    where, kind = known.get(row["where"], "runtime"), OperatorClass("Other", "overhead")
+    if where != "runtime":
+        kind = table.classify(row["name"], where == "delegated")
+    return Instance(row["name"], row["operator"], where, int(row["chain"]), int(row["instruction"]), kind)

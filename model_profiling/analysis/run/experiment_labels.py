@@ -24,12 +24,18 @@ def experiment_labels(manifest: Manifest) -> dict[str, str]:
     return {name: label or name for name, label in found.items()}
 
 
+def curve_label(manifest: Manifest, name: str) -> str:
+    """Return what to call experiments that differ from this one only in their threads."""
+    record = manifest.experiments[name]
+    return _label(without_threads(name, record.threads)[0], record, manifest.platform) or name
+
+
 def _label(name: str, record: ExperimentRecord, platform: str) -> str | None:
     """Return the label; None where the name promises a side that the record does not show."""
-    alone, threads = without_threads(name)
-    if threads is not None and threads == record.threads:
+    alone, named = without_threads(name, record.threads)
+    if named:
         label = _label(alone, record, platform)
-        return label and with_detail(label, counted(threads, "thread"))
+        return label and with_detail(label, counted(record.threads, "thread"))
     if record.phase is not None and name.endswith(f"_{record.phase.in_names}"):
         label = _label(name.removesuffix(f"_{record.phase.in_names}"), record, platform)
         return label and with_detail(label, record.phase.label)

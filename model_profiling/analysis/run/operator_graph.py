@@ -1,4 +1,5 @@
-"""The program as a graph of the operators that ran, with what is known of each: time, kernels, roof, shapes, source.
+"""The program as a graph of the operators that ran, with what is known of each: time, kernels, roof, shapes, source;
+one for each experiment of a run that a reader wants to look at.
 
 Its nodes are the rows of a breakdown, ExecuTorch's own time among them, so that they sum to `Method::execute`. Edges
 are the data flow of the .pte; what XNNPACK fused is not a node, and edges lead through it. An operator whose place in
@@ -8,24 +9,40 @@ edges that say so.
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import Change
-from model_profiling.analysis.graph.graph import ModelGraph
-from model_profiling.analysis.roofs.roofline import OperatorRoof
-from model_profiling.analysis.sme2.coverage import Level
+from model_profiling.analysis.compare.comparison import Change, ProfileComparison
+from model_profiling.analysis.graph.graph import ModelGraph, why_unreadable
+from model_profiling.analysis.roofs.roofline import OperatorRoof, roofs_by_row
+from model_profiling.analysis.run.run_data import RunData
+from model_profiling.analysis.run.summary import has_times, model_graph
+from model_profiling.analysis.sme2.coverage import Coverage, Level
+from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
 from model_profiling.analysis.timing.breakdown import InstanceTime, SourceLine
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Where
 from model_profiling.analysis.timing.work import Work
+from model_profiling.base.records import record_of
 from model_profiling.formats.pte.dataflow import FlowTensor
+from model_profiling.store.run_directory import ExperimentRecord
 
 NodeKind = Literal["operator", "runtime", "input", "output"]
 # No network is nested deeper than this; a damaged file may say so.
 _MOST_MODULES = 30
 _MOST_NEIGHBOURS = 8
 _DELEGATE_CALL = "delegate call"
+_IN_ORDER = "what feeds what is unknown, and operators are in execution order"
+_BARE = f"an ETDump alone does not tell its model: {_IN_ORDER}"
+_GONE = f"the .pte is gone, or has changed since: {_IN_ORDER}"
+_BRANCHES = f"the .pte's data flow could not be followed (it branches): {_IN_ORDER}"
+_NOT_PLACED = "operators could not be matched with the .pte's graph: dashed edges give their execution order only"
+_NOT_TRACED = "there is no kernel trace of this experiment"
+_OTHER_MODEL = (
+    "the emulated run has no kernel trace of these CONV and GEMM operators with SME2 on: nothing is said of it"
+)
+_OFF = "SME2 is off or absent"
 
 
 class KernelUse(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -227,27 +244,22 @@ def _node(
 ) -> GraphNode:
     step = known.graph.flow.steps[steps[row]] if known.graph is not None and row in steps else None
     bound = known.graph is not None and entry.instruction in known.graph.flow.unfixed
+    # Constants are not among what it reads.
+    read = [x for x in step.inputs if x.source >= 0 or x.entered is not None] if step is not None else []
     runs = entry.where != "runtime"
-    return GraphNode(
+    return record_of(
+        GraphNode,
+        entry,
         id=row,
         node="operator" if runs or step is not None else "runtime",
-        name=entry.name,
-        operator=entry.operator,
-        category=entry.category,
-        kind=entry.kind,
-        where=entry.where,
-        dtype=entry.dtype,
-        algorithm=entry.algorithm,
-        instruction=entry.instruction,
         program_node=step.node.index if step is not None and step.node is not None else None,
         ms=entry.ms if timed else None,
         share=entry.share if timed else None,
         module=modules[row] if runs else "",
         placed=runs and entry.source is None and bool(modules[row]),
         source=entry.source if runs else None,
-        reads=[describe_tensor(tensor, bound) for tensor in step.inputs if not _constant(tensor)] if step else [],
+        reads=[describe_tensor(tensor, bound) for tensor in read],
         writes=[describe_tensor(tensor, bound) for tensor in step.outputs] if step else [],
-        work=entry.work,
         roof=known.roofs.get(row),
         change=known.changes.get(row),
         kernels=known.kernels.get(row),
@@ -282,12 +294,122 @@ def _entering(graph: ModelGraph) -> list[str]:
     return [tensors.get(place, "") for place in range(max(tensors, default=-1) + 1)]
 
 
-def _constant(tensor: FlowTensor) -> bool:
-    return tensor.source < 0 and tensor.entered is None
-
-
 def describe_tensor(tensor: FlowTensor, bound: bool = False) -> str:
     """Return `1 x 32 x 32 x 16 fp16`; of sizes that are set when it runs, what they are at most, if that is known."""
     if not tensor.shape:
         return f"scalar or of no fixed size, {tensor.dtype}"
     return f"{'up to ' if bound else ''}{' x '.join(map(str, tensor.shape))} {tensor.dtype}"
+
+
+def graph_experiments(run: RunData) -> list[str]:
+    """Return the experiments to show: what a reader wants faster first, then what it is compared with."""
+    experiments = run.summary.experiments
+    if run.path.is_file() or not run.measured:
+        covered = {name: (e.coverage.on_sme2 or 0) if e.coverage else 0 for name, e in experiments.items()}
+        return sorted(experiments, key=lambda name: -covered[name])
+    compared = [c for c in run.summary.comparisons if not run.repeats(c.before, c.after)]
+    return list(dict.fromkeys([*run.of_interest, *(c.before for c in compared)]))
+
+
+def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
+    """Return one experiment's graph, with all that the run knows of each operator."""
+    analysis = run.summary.experiments[experiment]
+    rows, bare = analysis.breakdown.instances, run.path.is_file()
+    timed = analysis.breakdown.execute_ms > 0 and (bare or has_times(run.manifest, experiment))
+    program = None if bare else run.manifest.model.file()
+    model = model_graph(run.manifest, experiment, run.profiles[experiment], program) if program is not None else None
+    comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
+    emulated, of_emulated = _emulated(run, experiment)
+    known = OperatorFacts(
+        graph=model,
+        roofs=roofs_by_row(analysis.roofline),
+        changes=_changes(comparison, experiment),
+        kernels={} if bare else _kernels(run, experiment),
+        emulated=emulated,
+        sqnr=run.sqnr(experiment),
+    )
+    nodes, edges = graph_of(rows, known, timed)
+    return OperatorGraph(
+        model=run.summary.model or run.path.stem,
+        experiment=experiment,
+        title=run.label(experiment),
+        execute_ms=analysis.breakdown.execute_ms if timed else None,
+        nodes=nodes,
+        edges=edges,
+        before=comparison.before if comparison else "",
+        after=comparison.after if comparison else "",
+        notes=[*why_in_order(model, rows, program, bare), *of_emulated],
+    )
+
+
+def why_in_order(model: ModelGraph | None, rows: list[InstanceTime], program: Path | None, bare: bool) -> list[str]:
+    """Return what could not be told of the data flow; `bare` means that there is a dump and nothing else."""
+    if model is None:
+        unread = why_unreadable(program)
+        return [_BARE if bare else _GONE if program is None else f"{unread}: {_IN_ORDER}" if unread else _BRANCHES]
+    lost = sum(entry.where != "runtime" and row not in model.steps for row, entry in enumerate(rows))
+    return [f"{lost} of {sum(entry.where != 'runtime' for entry in rows)} {_NOT_PLACED}"] if lost else []
+
+
+def _changes(comparison: ProfileComparison | None, experiment: str) -> dict[int, Change]:
+    if comparison is None:
+        return {}
+    found = {}
+    for operator in comparison.operators:
+        row = operator.after_row if experiment == comparison.after else operator.before_row
+        if row is not None:
+            found[row] = operator.change
+    return found
+
+
+def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
+    """Return what each CONV and GEMM operator ran on, by a kernel trace of this experiment or one like it."""
+    record, rows = run.manifest.experiments[experiment], _eligible(run, experiment)
+    for other, analysis in run.summary.experiments.items():
+        alike = other == experiment or _alike(record, run.manifest.experiments[other])
+        if alike and analysis.coverage is not None and (found := _of_coverage(rows, analysis.coverage)):
+            return found
+    if record.features is not None and "sme2" not in record.features.active:
+        return dict.fromkeys(rows, KernelUse(False, why_not=_OFF))
+    return dict.fromkeys(rows, KernelUse(None, why_not=_NOT_TRACED))
+
+
+def _alike(one: ExperimentRecord, other: ExperimentRecord) -> bool:
+    """Return whether two experiments choose the same kernels: all but how they were observed is the same."""
+    active = [set(x.features.active) if x.features is not None else None for x in (one, other)]
+    same = one.phase_kind == other.phase_kind and one.method == other.method
+    return same and active[0] is not None and active[0] == active[1]
+
+
+def _emulated(run: RunData, experiment: str) -> tuple[dict[int, KernelUse], list[str]]:
+    """Return what each operator runs on in the emulated run that was given, with SME2 on; and what to know of that."""
+    if run.emulated is None:
+        return {}, []
+    ours, theirs = run.manifest.model, run.emulated.manifest.model
+    kind = run.manifest.experiments[experiment].phase_kind
+    for name, record in run.emulated.manifest.experiments.items():
+        analysis = run.emulated.summary.experiments.get(name)
+        on = record.features is not None and "sme2" in record.features.active
+        if analysis is not None and analysis.coverage is not None and on and record.phase_kind == kind:
+            # Kernels depend on the dtype, which the order of operators does not tell.
+            same = _of_coverage(_eligible(run, experiment), analysis.coverage) if ours.dtype == theirs.dtype else {}
+            other = f"kernels with SME2 are of {theirs.stem}: another .pte with the same operators"
+            return (same, [other] if ours.sha256 != theirs.sha256 else []) if same else ({}, [_OTHER_MODEL])
+    return {}, [_OTHER_MODEL]
+
+
+def _eligible(run: RunData, experiment: str) -> dict[int, InstanceTime]:
+    rows = run.summary.experiments[experiment].breakdown.instances
+    return {row: entry for row, entry in enumerate(rows) if entry.category in ELIGIBLE}
+
+
+def _of_coverage(rows: Mapping[int, InstanceTime], coverage: Coverage) -> dict[int, KernelUse]:
+    """Return operators by row; nothing if those of the trace are others, or in another order."""
+    if not coverage.is_of(rows.values()):
+        return {}
+    return {
+        row: KernelUse(
+            None if x.level == "unknown" else x.level == "SME2", x.level, [c.kernel for c in x.kernels], x.why_not
+        )
+        for row, x in zip(rows, coverage.operators, strict=True)
+    }

@@ -4,14 +4,15 @@ import contextlib
 import functools
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 
+from model_profiling.analysis.accuracy.agreement import Agreement, wrong_outputs
 from model_profiling.analysis.accuracy.numerics import Numerics, read_numerics, side
-from model_profiling.analysis.compare.auto_comparison import AutoComparison
+from model_profiling.analysis.compare.comparison import AutoComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, read_runtimes
 from model_profiling.analysis.graph.sources import read_sources
@@ -19,7 +20,12 @@ from model_profiling.analysis.process.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.roofs.roof_rates import roofs_bytes
 from model_profiling.analysis.roofs.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary, DumpAnalysis, analyse_dumps
-from model_profiling.analysis.run.experiment_labels import experiment_labels, replace_names, switched_features
+from model_profiling.analysis.run.experiment_labels import (
+    curve_label,
+    experiment_labels,
+    replace_names,
+    switched_features,
+)
 from model_profiling.analysis.run.summary import analyse_run, has_times
 from model_profiling.analysis.sme2.kernel_table import user_table_identity
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -40,6 +46,7 @@ BUILT_IN = "builtin"
 # Of the inputs that are not kept with a run the one that only the machine has that exported its program.
 ETRECORD_INPUT = "ETRecord"
 _View = TypeVar("_View", bound="RunData")
+_Kept = TypeVar("_Kept", Numerics, RuntimeComparison, AutoComparison)
 _etrecord_identity = FileMemo(files.identity)
 
 
@@ -176,41 +183,39 @@ class RunData:
                 found[row] = min(known)
         return found
 
+    def _of_this_program(self, read: Callable[[Path], _Kept], *places: Path) -> _Kept | None:
+        """Return the first record that is there and of this .pte. One that cannot be read is as good as none: a report
+        is about the run."""
+        for path in places if not self.path.is_file() else ():
+            with contextlib.suppress(InputError):
+                if files.is_file(path) and (found := read(path)).pte_sha256 == self.manifest.model.sha256:
+                    return found
+        return None
+
     @functools.cached_property
     def numerics(self) -> Numerics | None:
         """What `sme2-kit numerics` found of this .pte: beside it, or as it was when the run was last analysed."""
         if self.path.is_file():
             return None
-        model = self.manifest.model
-        beside = artifacts.ExportPaths(Path(model.path)).numerics
-        for path in (beside, self.path / artifacts.RUN_NUMERICS):
-            # One that cannot be read is as good as none: a report is about the run.
-            with contextlib.suppress(InputError):
-                if files.is_file(path) and (found := read_numerics(path)).pte_sha256 == model.sha256:
-                    return found
-        return None
+        beside = artifacts.ExportPaths(Path(self.manifest.model.path)).numerics
+        return self._of_this_program(read_numerics, beside, self.path / artifacts.RUN_NUMERICS)
 
     @functools.cached_property
     def runtimes(self) -> RuntimeComparison | None:
         """This .pte and the same model in other runtimes, as `profile --runtimes` measured them; None if it did not."""
-        path = self.path / artifacts.RUNTIMES
-        if self.path.is_file() or not files.is_file(path):
-            return None
-        # As of numerics: a report is about the run.
-        with contextlib.suppress(InputError):
-            found = read_runtimes(path)
-            return found if found.pte_sha256 == self.manifest.model.sha256 else None
-        return None
+        return self._of_this_program(read_runtimes, self.path / artifacts.RUNTIMES)
 
     @functools.cached_property
     def auto(self) -> AutoComparison | None:
         """This .pte and the same model with `--rewrite auto`, as `profile` measured them; None if it did not."""
-        path = self.path / artifacts.AUTO_COMPARISON
-        with contextlib.suppress(InputError):
-            if not self.path.is_file() and files.is_file(path):
-                found = files.read_json(path, AutoComparison, "comparison with --rewrite auto")
-                return found if found.pte_sha256 == self.manifest.model.sha256 else None
-        return None
+        read = functools.partial(files.read_json, type_=AutoComparison, what="comparison with --rewrite auto")
+        return self._of_this_program(read, self.path / artifacts.AUTO_COMPARISON)
+
+    @functools.cached_property
+    def wrong(self) -> list[Agreement]:
+        """The experiments whose outputs are not those of the model: nothing is predicted or advised of them."""
+        metrics = self.summary.metrics
+        return wrong_outputs(self.manifest.model.export, metrics.agreements) if metrics is not None else []
 
     @property
     def busy(self) -> float:
@@ -224,23 +229,24 @@ class RunData:
         """Whether times mean anything: an emulator's do not, and are never shown."""
         return self.summary.timing == "measured"
 
-    def sides(self, before: str, after: str) -> tuple[str, str]:
-        """Return what to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference."""
+    def sides(self, before: str, after: str, threads: bool = True) -> tuple[str, str]:
+        """Return what to call two compared experiments: `sme2 off` and `sme2 on` if that is the difference; without
+        their `threads`, what all are called that differ only in these."""
         switched = switched_features(self.manifest, before, after)
         if switched:
             words = " and ".join(map(feature_label, switched))
-            return f"{words} off{self._details(before)}", f"{words} on{self._details(after)}"
+            return f"{words} off{self._details(before, threads)}", f"{words} on{self._details(after, threads)}"
         return self.label(before), self.label(after)
 
-    def _details(self, experiment: str) -> str:
+    def _details(self, experiment: str, threads: bool) -> str:
         """Return what to add where experiments have different phases, versions of ExecuTorch or numbers of threads."""
         records = self.manifest.experiments
         record = records[experiment]
         details = [record.phase.label] if record.phase is not None else []
         if len({each.runner.executorch_name for each in records.values()}) > 1:
-            version = without_version(without_threads(experiment)[0], record.runner)[1]
+            version = without_version(without_threads(experiment, record.threads)[0], record.runner)[1]
             details.append(f"ExecuTorch {version or record.runner.executorch_name}")
-        if len({each.threads for each in records.values()}) > 1:
+        if threads and len({each.threads for each in records.values()}) > 1:
             details.append(counted(record.threads, "thread"))
         return f" ({', '.join(details)})" if details else ""
 
@@ -263,12 +269,11 @@ class RunData:
 
     def _curve_label(self, curve: ThreadCurve) -> str:
         first, found = curve.points[0], self.threads_compared
-        name = self.label(first.experiment)
         for switch in found.switches if found is not None else []:
             if first.experiment in (switch.before, switch.after):
-                name = self.sides(switch.before, switch.after)[first.experiment == switch.after]
-        threads = counted(self.manifest.experiments[first.experiment].threads, "thread")
-        return name.removesuffix(f" ({threads})").replace(f", {threads})", ")")
+                return self.sides(switch.before, switch.after, threads=False)[first.experiment == switch.after]
+        name = self.label(first.experiment)
+        return name if name == first.experiment else curve_label(self.manifest, first.experiment)
 
     @functools.cached_property
     def of_other_threads(self) -> set[str]:
@@ -305,8 +310,8 @@ class RunData:
     @functools.cached_property
     def phases(self) -> list[str]:
         """The labels of a language model's phases, in the order in which they were run."""
-        records = [] if self.path.is_file() else self.manifest.experiments.values()
-        return list(dict.fromkeys(record.phase.label for record in records if record.phase is not None))
+        names = [] if self.path.is_file() else list(self.manifest.experiments)
+        return list(dict.fromkeys(filter(None, map(self.phase, names))))
 
     def phase(self, experiment: str) -> str:
         """Return the label of an experiment's phase; '' if it has none."""
@@ -316,10 +321,13 @@ class RunData:
     @property
     def first_of_phases(self) -> list[str]:
         """Of the experiments that a reader wants faster the first of each kind of phase: prefill, and decode."""
+        return self.first_of_each_phase(self.of_interest)
+
+    def first_of_each_phase(self, names: Iterable[str]) -> list[str]:
+        """Return the first of some experiments of each kind of phase."""
         kinds: dict[str, str] = {}
-        for name in self.of_interest:
-            phase = self.manifest.experiments[name].phase
-            kinds.setdefault(phase.kind if phase is not None else "", name)
+        for name in names:
+            kinds.setdefault(self.manifest.experiments[name].phase_kind, name)
         return list(kinds.values())
 
     @functools.cached_property

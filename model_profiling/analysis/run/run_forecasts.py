@@ -1,18 +1,21 @@
 """The forecasts of a run: which of its experiments ran without SME2, and what tells which operators SME2 takes."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from model_profiling.analysis.run.run_data import RunData
+from model_profiling.analysis.sme2.core_prices import core_prices, on_core, unpriced
 from model_profiling.analysis.sme2.coverage import Coverage, known_coverage
 from model_profiling.analysis.sme2.forecast_record import Evidence, Forecast
 from model_profiling.analysis.sme2.kernel_table import Cpu, known_table, why_no_table
 from model_profiling.analysis.sme2.sme2_forecast import Sides, as_programmed, assumed_forecast, derived_forecast
 from model_profiling.analysis.sme2.target import DEFAULT, AnyTarget, kit_targets, read_target
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.base.errors import InputError
-from model_profiling.store.run_directory import ExperimentRecord, Manifest, ModelRecord
+from model_profiling.store.run_directory import ExperimentRecord, ModelRecord
 
 
 class Sme2Use(NamedTuple):
@@ -45,21 +48,63 @@ def forecasts(
         if not 1 <= value < float("inf"):
             raise InputError(f"--speedup must be 1 or more, not {value:g}", "For example --speedup 3.")
     names, chosen = without_sme2(measured), None if speedups else read_target(target)
-    return [predict(measured, sme2_use(measured, name, emulated), chosen, speedups) for name in names]
+    cpu = chosen.level if chosen is not None else "sme2"
+    return [predict(measured, sme2_use(measured, name, emulated, cpu), chosen, speedups) for name in names]
 
 
 def predict(measured: RunData, use: Sme2Use, target: AnyTarget | None, speedups: tuple[float, ...] = ()) -> Forecast:
     """Return the forecast of one experiment, for a target unless speedups are assumed."""
-    breakdown, notes = measured.summary.experiments[use.experiment].breakdown, _notes(measured.manifest, use.program)
+    record, model = measured.manifest.experiments[use.experiment], measured.manifest.model
+    notes = []
+    if model.sha256 != use.program.sha256:
+        names = f"times are of {model.stem}, kernels of {use.program.stem}"
+        notes.append(f"{names}: another .pte with the same operators")
     if use.coverage.unknown:
         raise InputError(
             f"which operators of {measured.summary.model} SME2 would run is unknown: {use.coverage.unknown}",
             "Show it under an emulator (sme2-kit kernels MODEL.pte), and give that run, too.",
         )
-    if target is None:
-        return assumed_forecast(Sides(use.experiment, breakdown, use.coverage, notes, use.evidence), speedups)
-    sides = Sides(use.experiment, as_programmed(breakdown), use.coverage, notes, use.evidence)
-    return derived_forecast(sides, target, measured.manifest.experiments[use.experiment])
+    breakdown, arch = measured.summary.experiments[use.experiment].breakdown, measured.manifest.environment.get("arch")
+    sides = _sides(breakdown, use.coverage, record, arch == "aarch64", target, notes, use.evidence)
+    return assumed_forecast(sides, speedups) if target is None else derived_forecast(sides, target, record)
+
+
+def _sides(
+    breakdown: Breakdown,
+    covered: Coverage,
+    record: ExperimentRecord,
+    is_arm: bool,
+    target: AnyTarget | None,
+    said: Sequence[str] = (),
+    evidence: Evidence = "table",
+) -> Sides:
+    """Return the times that a forecast begins with: of this CPU if it is an Arm, else as an Arm core has them."""
+    # A share of the time on a CPU that is not Arm is not its share on one that is.
+    core, notes = None if is_arm else core_prices(), [*said]
+    if core is not None or target is not None:
+        breakdown = as_programmed(breakdown)
+    if core is not None:
+        modelled = f"modelled from the program by the prices of an {core.cpu}"
+        notes.append(f"{modelled}: no time of this CPU, which is not Arm, is in it")
+        notes += [f"what {name} takes is not known: left out" for name in unpriced(breakdown)]
+        breakdown = on_core(breakdown, core, record.threads)
+    cpu = target.level if target is not None else "sme2"
+    return Sides(record.name, breakdown, covered, notes, evidence, core, cpu)
+
+
+def program_outlook(
+    breakdown: Breakdown, record: ExperimentRecord, model: Path, dtype: str, is_arm: bool
+) -> tuple[Coverage, Forecast | None]:
+    """Return what SME2 would do for a program that was traced alone: its operators with kernels, and what they gain on
+    the usual target; None where nothing can be predicted, or where SME2 was on."""
+    covered = _by_table(breakdown, record, model, dtype)
+    if covered.unknown or {"sme", "sme2"} & (_active(record) or set()):
+        return covered, None
+    target = read_target(DEFAULT)
+    try:
+        return covered, derived_forecast(_sides(breakdown, covered, record, is_arm, target), target, record)
+    except InputError:
+        return covered, None
 
 
 def forecast_targets(measured: RunData, emulated: RunData | None = None) -> list[TargetForecast]:
@@ -84,8 +129,18 @@ def without_sme2(measured: RunData) -> list[str]:
             f"the run ({summary.model} on {summary.platform}) is emulated and has no times",
             "Give a measured run first, then the emulated one.",
         )
+    if measured.wrong:
+        raise InputError(
+            f"the outputs of {summary.model} are not those of the eager model: nothing is predicted of it",
+            f"See which operator it is: sme2-kit numerics {manifest.model.path}",
+        )
     timed = {name: r for name, r in manifest.experiments.items() if r.status == "ok" and r.mode != "trace"}
-    without = {name: record for name, record in timed.items() if _sme(record) is False}
+    # Without SME2 alone, XNNPACK runs kernels of SME.
+    without = {
+        name: record
+        for name, record in timed.items()
+        if (active := _active(record)) is not None and not {"sme", "sme2"} & active
+    }
     least = min((len(record.disable_features) for record in without.values()), default=0)
     names = [name for name, record in without.items() if len(record.disable_features) == least]
     if not names:
@@ -96,44 +151,38 @@ def without_sme2(measured: RunData) -> list[str]:
     return names
 
 
-def sme2_use(measured: RunData, name: str, emulated: RunData | None = None) -> Sme2Use:
+def sme2_use(measured: RunData, name: str, emulated: RunData | None = None, cpu: Cpu = "sme2") -> Sme2Use:
     """Return which operators of an experiment SME2 runs, or would run, and how that is known."""
     if emulated is not None:
         # Of a language model each phase has kernels of its own, whatever the number of tokens.
         covered = _traced_coverage(emulated, measured.manifest.experiments[name].phase_kind)
         evidence: Evidence = "emulated" if emulated.manifest.timing == "emulated" else "traced"
         return Sme2Use(name, covered, evidence, emulated.manifest.model)
-    return Sme2Use(name, table_coverage(measured, name), "table", measured.manifest.model)
+    return Sme2Use(name, table_coverage(measured, name, cpu), "table", measured.manifest.model)
 
 
 def table_coverage(run: RunData, name: str, cpu: Cpu = "sme2") -> Coverage:
     """Return what the table of known kernels says of an experiment's operators; unknown if its .pte has changed."""
     record, model = run.manifest.experiments[name], run.manifest.model
+    return _by_table(run.summary.experiments[name].breakdown, record, model.file(), model.dtype, cpu)
+
+
+def _by_table(
+    breakdown: Breakdown, record: ExperimentRecord, model: Path | None, dtype: str, cpu: Cpu = "sme2"
+) -> Coverage:
     executorch = record.runner.executorch_name
     try:
         table = known_table(executorch)
         why = "" if table is not None else why_no_table(executorch)
     except InputError as error:
         table, why = None, error.message
-    return known_coverage(
-        run.summary.experiments[name].breakdown.instances,
-        table or why,
-        model.file(),
-        model.dtype,
-        record.method or "forward",
-        record.phase.tokens_read if record.phase is not None else None,
-        cpu,
-    )
+    method = record.method or "forward"
+    return known_coverage(breakdown.instances, table or why, model, dtype, method, record.tokens_read, cpu)
 
 
-def _sme2(record: ExperimentRecord) -> bool | None:
-    """Return whether SME2 was on; None if a runner does not say."""
-    return "sme2" in record.features.active if record.features is not None else None
-
-
-def _sme(record: ExperimentRecord) -> bool | None:
-    """Return whether there was any SME: without SME2 alone, XNNPACK runs kernels of SME."""
-    return not {"sme", "sme2"}.isdisjoint(record.features.active) if record.features is not None else None
+def _active(record: ExperimentRecord) -> set[str] | None:
+    """Return the features that were on; None if a runner does not say."""
+    return {*record.features.active} if record.features is not None else None
 
 
 def _traced_coverage(emulated: RunData, phase: str) -> Coverage:
@@ -149,7 +198,7 @@ def _traced_coverage(emulated: RunData, phase: str) -> Coverage:
     covered = [coverage for coverage in traced if coverage.on_sme2]
     if not covered:
         # A model none of whose operators has an SME2 kernel gains nothing, which is the answer.
-        covered = [c for name, c in found.items() if _sme2(records[name]) and c.on_sme2 is not None]
+        covered = [c for name, c in found.items() if "sme2" in (_active(records[name]) or ()) and c.on_sme2 is not None]
     unknown = next((coverage.unknown for coverage in traced if coverage.unknown), "")
     if unknown and not covered:
         raise InputError(
@@ -162,13 +211,3 @@ def _traced_coverage(emulated: RunData, phase: str) -> Coverage:
             "Make it with: sme2-kit kernels MODEL.pte",
         )
     return max(covered, key=lambda coverage: coverage.on_sme2 or 0)
-
-
-def _notes(measured: Manifest, program: ModelRecord) -> list[str]:
-    notes = []
-    if measured.model.sha256 != program.sha256:
-        names = f"times are of {measured.model.stem}, kernels of {program.stem}"
-        notes.append(f"{names}: another .pte with the same operators")
-    if measured.environment.get("arch") != "aarch64":
-        notes.append("times are from a CPU that is not Arm: shares differ on an Arm CPU")
-    return notes

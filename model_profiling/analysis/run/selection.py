@@ -1,31 +1,126 @@
-"""What a path on the command line means: a run directory, one experiment of it, or a bare dump."""
+"""One side of a comparison, and what a path on the command line means: a run, an experiment of it, or a bare dump."""
 
+import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
-from model_profiling.analysis.accuracy.agreement import Agreement, against_eager, outputs_of
+from model_profiling.analysis.accuracy.agreement import Agreement, Array, against_eager, outputs_of, read_outputs
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
 from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes
-from model_profiling.analysis.run.operator_origins import ProgramOrigin, operator_origins
-from model_profiling.analysis.timing.breakdown import Breakdown, break_down
+from model_profiling.analysis.graph.graph import read_graph
+from model_profiling.analysis.graph.operator_work import works
+from model_profiling.analysis.graph.sources import UNLINKED, Sources, read_sources
+from model_profiling.analysis.timing.breakdown import Breakdown, SourceLine, break_down
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns, preempted_traces
 from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
 from model_profiling.analysis.timing.profile import Profile, profiles
-from model_profiling.base.errors import InputError
+from model_profiling.analysis.timing.work import Work
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.formats import etdump
+from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.run_directory import LatencySource, Phase, Process, RunDirectory, Turn, experiment_file
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run.run_view import RunView
+    from model_profiling.pipeline.group_state import ExperimentOutcome
+
+NO_PROGRAM = f"an ETDump alone does not tell its model: {UNLINKED}"
 
 
 @dataclass(frozen=True)
-class ComparisonSide:
+class ProgramOrigin:
+    """The program that ran: its .pte (None: gone), what was executed of it, and the analysis of its run."""
+
+    model: Path | None
+    method: str = "forward"
+    tokens: int | None = None
+    analysis: Path | None = None
+    experiment: str = ""
+
+
+@dataclass(frozen=True)
+class OperatorOrigins:
+    """Lines and work by row of the profile; `unlinked` says why no operator has a line."""
+
+    lines: dict[int, SourceLine]
+    works: dict[int, Work]
+    unlinked: str = ""
+
+
+class _Row(msgspec.Struct):
+    name: str
+    source: SourceLine | None = None
+    work: Work | None = None
+
+
+class _Breakdown(msgspec.Struct):
+    instances: list[_Row]
+
+
+class _Experiment(msgspec.Struct):
+    breakdown: _Breakdown
+
+
+class _Summary(msgspec.Struct):
+    experiments: dict[str, _Experiment]
+
+
+def operator_origins(origin: ProgramOrigin | None, profile: Profile) -> OperatorOrigins:
+    """Return what is known of the operators of a profile."""
+    if origin is None:
+        return OperatorOrigins({}, {}, NO_PROGRAM)
+    lines: dict[int, SourceLine] = {}
+    found: dict[int, Work] = {}
+    unlinked = f"the .pte is gone, or has changed since: {UNLINKED}"
+    if origin.model is not None:
+        sources = _sources(origin.model, _stamp(ExportPaths(origin.model).etrecord))
+        lines, unlinked = sources.lines(profile.instances, origin.method), sources.note
+        dtypes = [instance.kind_of.dtype for instance in profile.instances]
+        found = works(
+            profile.instances, dtypes, read_graph(profile.instances, origin.model, origin.method, origin.tokens)
+        )
+    remembered = _remembered(origin, profile) if not (lines and found) else []
+    lines = lines or {row: entry.source for row, entry in enumerate(remembered) if entry.source is not None}
+    found = found or {row: entry.work for row, entry in enumerate(remembered) if entry.work is not None}
+    return OperatorOrigins(lines, found, "" if lines else unlinked)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    try:
+        state = path.stat()
+    except OSError:
+        return 0, 0
+    return state.st_mtime_ns, state.st_size
+
+
+@functools.lru_cache(maxsize=2)
+def _sources(model: Path, stamp: tuple[int, int]) -> Sources:
+    """Read an ETRecord once for both sides of a comparison; `stamp` tells another file in its place."""
+    return read_sources(model)
+
+
+def _remembered(origin: ProgramOrigin, profile: Profile) -> list[_Row]:
+    """Return the operators as the analysis of the run has them; none if it has others."""
+    if origin.analysis is None or not files.is_file(origin.analysis):
+        return []
+    try:
+        summary = files.read_json(origin.analysis, _Summary, "analysis summary")
+    except KitError:
+        return []
+    experiment = summary.experiments.get(origin.experiment)
+    rows = experiment.breakdown.instances if experiment is not None else []
+    return rows if [row.name for row in rows] == [instance.name for instance in profile.instances] else []
+
+
+@dataclass(frozen=True)
+class Side:
     """One side of a comparison. `session` is equal for sides that were measured together."""
 
     name: str
@@ -71,14 +166,14 @@ class ComparisonSide:
         return profile, found, known.unlinked
 
 
-def changes_between(before: ComparisonSide, after: ComparisonSide) -> ProgramChanges:
+def changes_between(before: Side, after: Side) -> ProgramChanges:
     """Return what the difference of two sides consists of."""
     paired = bool(before.session) and before.session == after.session
     old, new = before.profiled(), after.profiled()
     return program_changes((before.name, after.name), old[:2], new[:2], paired, (old[2], new[2]))
 
 
-def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, ComparisonSide]:
+def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, Side]:
     """Return the experiments `text` names: all of `DIR`, one of `DIR:EXPERIMENT` or `DIR/EXPERIMENT`, or a dump.
 
     If they are to be `profiled`, a dump is in the same reading that takes its times.
@@ -113,7 +208,7 @@ def run_and_experiment(text: str) -> tuple[Path, str | None] | None:
     return path, None
 
 
-def _experiment(run: "RunView", name: str) -> ComparisonSide:
+def _experiment(run: "RunView", name: str) -> Side:
     record = run.manifest.experiments.get(name)
     if record is None:
         known = ", ".join(run.manifest.experiments) or "none"
@@ -123,7 +218,7 @@ def _experiment(run: "RunView", name: str) -> ComparisonSide:
     return _finished(run, name)
 
 
-def _finished(run: "RunView", name: str) -> ComparisonSide:
+def _finished(run: "RunView", name: str) -> Side:
     manifest = run.manifest
     if manifest.timing != "measured":
         raise InputError(
@@ -133,7 +228,7 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
     outputs = outputs_of(run.run_directory, manifest, name)
     home = Path(manifest.model.path).parent
     file = run.run_directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-    return ComparisonSide(
+    return Side(
         name=name,
         turns=latency_turns(record, samples),
         latency_source=record.latency_source,
@@ -150,7 +245,7 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
         origin=ProgramOrigin(
             manifest.model.file(),
             record.method or "forward",
-            record.phase.tokens_read if record.phase is not None else None,
+            record.tokens_read,
             run.run_directory.analysis_path,
             name,
         ),
@@ -158,7 +253,7 @@ def _finished(run: "RunView", name: str) -> ComparisonSide:
     )
 
 
-def _dump(path: Path, table: CategoryTable, profiled: bool) -> ComparisonSide:
+def _dump(path: Path, table: CategoryTable, profiled: bool) -> Side:
     """Return a dump's executions in blocks of five: neighbours in time are not independent."""
     dump = etdump.read(path)
     nesting = etdump.nest(dump)
@@ -177,4 +272,48 @@ def _dump(path: Path, table: CategoryTable, profiled: bool) -> ComparisonSide:
     bounds = (np.arange(count + 1) * len(durations) // count).tolist()
     ns = durations.tolist()
     turns = [Turn(number, 0.0, ns[a:b]) for number, (a, b) in enumerate(itertools.pairwise(bounds))]
-    return ComparisonSide(path.stem, turns, "traced executions", path, "", {0: len(durations)}, table, ready=ready)
+    return Side(path.stem, turns, "traced executions", path, "", {0: len(durations)}, table, ready=ready)
+
+
+def measured_side(
+    outcome: "ExperimentOutcome",
+    name: str,
+    phase: Phase | None = None,
+    caveats: tuple[str, ...] = (),
+    table: CategoryTable | None = None,
+    remembered: tuple[Path, str] | None = None,
+) -> Side:
+    """Return a program that was just measured side by side with another, as one side of a comparison; `remembered` is
+    the analysis of an earlier run of the program, and an experiment in it, which know its source lines where no
+    ETRecord lies beside it."""
+    from model_profiling.pipeline.pipeline import export_record
+
+    analysis, experiment = remembered or (None, "")
+    paths = ExportPaths(outcome.program.pte)
+    return Side(
+        name=name,
+        phase=phase,
+        turns=outcome.timed,
+        latency_source="untraced executions",
+        etdump=outcome.file(".etdump"),
+        session="now",
+        traced_launches=outcome.samples.traced_launches,
+        table=table if table is not None else load_table(),
+        caveats=caveats,
+        starts=tuple(outcome.starts),
+        processes=tuple(outcome.processes),
+        preempted=preempted_traces(outcome.samples, bool(outcome.ready and outcome.ready.stops_clock)),
+        origin=ProgramOrigin(
+            outcome.program.pte,
+            (outcome.ready.method if outcome.ready else "") or "forward",
+            phase.tokens_read if phase is not None else None,
+            analysis,
+            experiment,
+        ),
+        accuracy=against_eager(name, left_outputs(outcome), paths.pte.parent, export_record(paths), phase),
+    )
+
+
+def left_outputs(outcome: "ExperimentOutcome") -> list[Array]:
+    """Return what a program computed; empty if it left nothing."""
+    return read_outputs(outcome.file("_output"), outcome.done.outputs if outcome.done else [])

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import msgspec
 
+from model_profiling.analysis.accuracy.agreement import wrong_outputs
+from model_profiling.analysis.advice.rules import Evidence
 from model_profiling.analysis.compare.comparison import ProfileComparison, compare_profiles
 from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
@@ -77,21 +79,26 @@ def analyse_run(
     pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
     comparisons = [_compared(manifest, sides[before], sides[after]) for before, after in pairs]
     compared = {comparison.after: comparison for comparison in comparisons}
-    operators = _operator_scaling(metrics.scaling, manifest, {name: sides[name] for name in timed})
+    curves, cpus = (metrics.scaling.curves, metrics.scaling.cpus) if metrics.scaling is not None else ([], None)
+    with_times = {name: sides[name] for name in timed}
+    scaled = (operator_scaling(curve, cpus, manifest, with_times) for curve in curves)
+    operators = [found for found in scaled if found is not None]
     experiments = {
-        name: _with_layers(
+        name: _in_detail(
             describe(
                 path,
-                sides[name][2],
-                compared.get(name),
-                manifest.model.export,
                 notes,
-                graphs[name],
-                _roofline(sides[name][2], manifest, name, roofs),
-                metrics.experiments.get(name),
-                metrics.program,
-                _threads(name, metrics.scaling, operators, manifest),
-                _depths(name, manifest, {other: sides[other][2] for other in timed}, graphs),
+                Evidence(
+                    sides[name][2],
+                    compared.get(name),
+                    manifest.model.export,
+                    graphs[name],
+                    _roofline(sides[name][2], manifest, name, roofs),
+                    _threads(name, metrics.scaling, operators, manifest),
+                    measured=metrics.experiments.get(name),
+                    program=metrics.program,
+                    depths=_depths(name, manifest, {other: sides[other][2] for other in timed}, graphs),
+                ),
             ),
             manifest,
             name,
@@ -99,7 +106,8 @@ def analyse_run(
         )
         for name, (path, _, notes) in loaded.items()
     }
-    failed = [f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"]
+    if wrong_outputs(manifest.model.export, metrics.agreements):
+        experiments = {name: msgspec.structs.replace(each, advice=[]) for name, each in experiments.items()}
     summary = AnalysisSummary(
         model=manifest.model.stem,
         platform=manifest.platform,
@@ -112,14 +120,14 @@ def analyse_run(
             *([f"{unread}: its graph is unknown"] if (unread := why_unreadable(model)) else []),
             *([] if manifest.timing == "measured" else [_EMULATED]),
             *(f"{name}: {partial_note(r)}" for name, r in manifest.experiments.items() if r.partial),
-            *failed,
+            *(f"{name} failed: {r.failure}" for name, r in manifest.experiments.items() if r.status != "ok"),
             *roofs.notes,
         ],
         timing=manifest.timing,
         operator_scaling=operators,
         kernel_comparisons=_kernel_comparisons(manifest, experiments),
     )
-    return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+    return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()}, sources.note)
 
 
 def _compared(
@@ -144,14 +152,10 @@ def _kernel_comparisons(manifest: Manifest, experiments: dict[str, ExperimentAna
 
 def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | None) -> ModelGraph | None:
     """Return the graph of the .pte that ran, with an experiment's operators; None without such a file."""
-    method = manifest.experiments[name].method or "forward"
-    return read_graph(profile.instances, model, method, _tokens(manifest, name)) if model is not None else None
-
-
-def _tokens(manifest: Manifest, name: str) -> int | None:
-    """Return how many tokens an execution reads; None if it is not a language model's."""
-    phase = manifest.experiments[name].phase
-    return phase.tokens_read if phase is not None else None
+    record = manifest.experiments[name]
+    if model is None:
+        return None
+    return read_graph(profile.instances, model, record.method or "forward", record.tokens_read)
 
 
 def _depths(
@@ -164,10 +168,9 @@ def _depths(
     found = []
     for other, breakdown in breakdowns.items():
         its = manifest.experiments[other]
-        facts = (
+        alike, mine = (
             (r.threads, r.disable_features, r.method, r.phase_kind, r.runner.executorch_name) for r in (its, record)
         )
-        alike, mine = facts
         if alike == mine and its.phase is not None:
             kinds = layer_kinds(breakdown, graphs[other])
             attention = kinds.get("attention", 0.0) + kinds.get("cache", 0.0)
@@ -182,13 +185,6 @@ def _roofline(breakdown: Breakdown, manifest: Manifest, name: str, roofs: RunRoo
     found = roofline(breakdown, rates, roofs.used.cpu, roofs.used.created)
     # Without the .pte nobody knows what operators had to do.
     return found if found.operators else None
-
-
-def _operator_scaling(
-    found: Scaling | None, manifest: Manifest, sides: dict[str, tuple[str, Profile, Breakdown]]
-) -> list[CurveOperators]:
-    curves, cpus = (found.curves, found.cpus) if found is not None else ([], None)
-    return [entry for curve in curves if (entry := operator_scaling(curve, cpus, manifest, sides)) is not None]
 
 
 def _threads(
@@ -210,25 +206,19 @@ def has_times(manifest: Manifest, name: str) -> bool:
     return manifest.timing == "measured" and manifest.experiments[name].mode != "trace"
 
 
-def _with_layers(
+def _in_detail(
     experiment: ExperimentAnalysis, manifest: Manifest, name: str, graph: ModelGraph | None
 ) -> ExperimentAnalysis:
-    """Add what a phase of a language model spends on each kind of layer, where it has times; and its kernels."""
-    experiment = _with_kernels(experiment, manifest, name)
-    if manifest.experiments[name].phase is None or not has_times(manifest, name):
-        return experiment
-    kinds = {str(kind): ms for kind, ms in layer_kinds(experiment.breakdown, graph).items()}
-    return msgspec.structs.replace(experiment, layer_kinds=kinds)
-
-
-def _with_kernels(experiment: ExperimentAnalysis, manifest: Manifest, name: str) -> ExperimentAnalysis:
-    """Add what a trace run tells: the kernels of each operator, and how far SME2 is used."""
+    """Add what a trace run tells, the kernels of each operator and how far SME2 is used; and what a phase of a language
+    model spends on each kind of layer, where it has times."""
     record = manifest.experiments[name]
+    if record.phase is not None and has_times(manifest, name):
+        kinds = {str(kind): ms for kind, ms in layer_kinds(experiment.breakdown, graph).items()}
+        return msgspec.structs.replace(experiment, layer_kinds=kinds)
     if record.mode != "trace" or record.features is None or record.features.arch != "aarch64":
         return experiment
     trace = Path(experiment.etdump).with_name(experiment_file(manifest.model.stem, name, record.threads, KERNEL_TRACE))
     evidence = assign_kernels(read_trace(trace), etdump.read(Path(experiment.etdump))) if trace.is_file() else None
-    method = record.method or "forward"
-    instances, model = experiment.breakdown.instances, Path(manifest.model.path)
-    covered = coverage(instances, evidence, record.features.active, model, method, _tokens(manifest, name))
+    instances, place = experiment.breakdown.instances, (Path(manifest.model.path), record.method or "forward")
+    covered = coverage(instances, evidence, record.features.active, *place, record.tokens_read)
     return msgspec.structs.replace(experiment, kernels=evidence, coverage=covered)

@@ -1,15 +1,155 @@
 """Is a run directory what the pipeline wrote: all files there, hashes right, ETDumps readable, numbers present?"""
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.run.staleness import needs_analysis
+from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.run_data import ETRECORD_INPUT, RunData
+from model_profiling.analysis.sme2.coverage import CoveredOperator
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import KitError, RunError
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import read_trace
+from model_profiling.store import artifacts
 from model_profiling.store.artifacts import KERNEL_TRACE
+from model_profiling.store.derived import (
+    DerivedFile,
+    DerivedIndex,
+    current_fingerprint,
+    fingerprint,
+    inside,
+    read_index,
+    renew_command,
+    stamps,
+)
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
 from model_profiling.store.runs import interrupted_runs
+
+_RESULTS = (
+    *(artifacts.METRICS, artifacts.ANALYSIS_SUMMARY, artifacts.KERNELS, artifacts.KERNEL_VIEW),
+    *("*_pipeline_summary.json", "*_pipeline_summary.md"),
+    *("*/*_timeline.csv", "*/*_ops_stats.csv", "*/*_operators.csv", "*/*_robust_stats.json"),
+)
+_ANALYZE = "sme2-kit analyze {dir}"
+_REPORTS = (artifacts.REPORT, artifacts.REPORT_PAGE, artifacts.TRACE, "report_charts/*")
+_GRAPHS = (artifacts.GRAPH_PAGE,)
+
+
+@dataclass
+class Staleness:
+    """What is wrong with derived files, in words.
+
+    `awaited`: the run was not analysed since it was measured, as after a kill. That is no damage, it can be done.
+    """
+
+    stale: list[str] = field(default_factory=list)
+    awaited: bool = False
+
+
+def check_staleness(directory: RunDirectory) -> Staleness:
+    """Look at every derived file of a run directory."""
+    try:
+        index = read_index(directory)
+        current = current_fingerprint(directory, index)
+        found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
+    except KitError as error:
+        return Staleness([f"{error.message}; `{renew_command(_ANALYZE, directory)}` writes it again"])
+    for name, entry in (index.files if index else {}).items():
+        path = inside(directory, name)
+        if path is not None and files.is_file(path):
+            found.stale += _problem(directory, index, name, path, entry, current)
+    for path, renew in _unlisted(directory, index):
+        name, inside_it = path.relative_to(directory.path).as_posix(), stamps(path)
+        if inside_it and current not in inside_it:
+            found.stale.append(_outdated(name, renew_command(renew, directory)))
+        elif not inside_it:
+            found.stale.append(
+                f"{name} has no known origin: derived.json does not list it; "
+                f"remove it, or `{renew_command(renew, directory)}` writes it again"
+            )
+    return found
+
+
+def _changed_inputs(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[str]:
+    """Yield what a new report would be made from instead of what the last one was."""
+    if index is None or index.inputs is None:
+        return
+    now = RunData.open(directory.path)
+    renew = renew_command(_ANALYZE, directory)
+    for name in sorted({name for name, _ in index.inputs.items() ^ now.inputs.items()}):
+        if name in now.inputs or name != ETRECORD_INPUT:  # it is not there on another machine: all is as it was
+            yield f"results and reports are stale: the {name} has changed since; `{renew}` makes them again"
+
+
+def needs_analysis(directory: RunDirectory) -> bool:
+    """Return whether results are still to be derived from the run: there are none, nor a record that there were."""
+    try:
+        index = read_index(directory)
+        entry = index.files.get(artifacts.METRICS) if index else None
+        return not directory.metrics_path.exists() and (
+            entry is None or entry.sources != current_fingerprint(directory, index)
+        )
+    except KitError:
+        return False
+
+
+def copy_problem(directory: RunDirectory, path: Path) -> str:
+    """Return what is wrong with a report or picture elsewhere; '' if made from the run as it is now."""
+    if not path.is_file():
+        return f"{path} does not exist"
+    found = stamps(path)
+    if not found:
+        return f"{path} has no known origin: it contains no fingerprint of a run"
+    try:
+        current = current_fingerprint(directory, read_index(directory))
+    except KitError as error:
+        return f"{path} cannot be checked: {error.message}"
+    if current not in found:
+        return f"{path} was made from another run, or from an earlier state of this one"
+    return ""
+
+
+def _problem(
+    directory: RunDirectory, index: DerivedIndex | None, name: str, path: Path, entry: DerivedFile, current: str
+) -> list[str]:
+    renew = renew_command(entry.renew, directory)
+    if entry.sources != current:
+        return [_outdated(name, renew)]
+    if files.sha256(path) != entry.sha256:
+        return [f"{name} was changed after it was written; `{renew}` writes it again"]
+    for other, sources in entry.others.items():
+        path = directory.path / other
+        if index and _identity(path, index.kit) not in ("", sources):
+            return [f"{name} is stale: {path} has changed since; `{renew}` makes it again"]
+    return []
+
+
+def _identity(other: Path, kit: str) -> str:
+    """Return the fingerprint of another run, or of a file; '' where there is none, as on another machine."""
+    try:
+        if not files.is_file(other / artifacts.MANIFEST):
+            return files.identity(other)
+        run = RunData.open(other)
+        return fingerprint(run.run_directory, run.inputs, kit)
+    except KitError:
+        return "damaged"
+
+
+def _outdated(name: str, renew: str) -> str:
+    return f"{name} is stale: it was made from an earlier state of this run; `{renew}` makes it again"
+
+
+def _unlisted(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[tuple[Path, str]]:
+    """Yield files named like derived ones that the index does not list, and the command that makes them."""
+    listed = index.files if index else {}
+    kinds = ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html"), (_GRAPHS, "sme2-kit graph {dir}"))
+    for patterns, renew in kinds:
+        for path in sorted(path for pattern in patterns for path in directory.path.glob(pattern)):
+            if path.is_file() and path.relative_to(directory.path).as_posix() not in listed:
+                yield path, renew
 
 
 def problems(directory: RunDirectory) -> list[str]:
@@ -73,3 +213,44 @@ def _summary_problems(directory: RunDirectory, manifest: Manifest) -> list[str]:
         if not path.is_file():
             found.append(f"{path.name} is missing")
     return found
+
+
+def verify_outputs(summary: AnalysisSummary) -> None:
+    """Raise if two rungs, or a rung and eager PyTorch, part by more than the dtype explains."""
+    if summary.metrics is None:
+        return
+    for agreement in summary.metrics.agreements:
+        if agreement.verdict == "differs":
+            raise RunError(
+                f"outputs of {agreement.left} and {agreement.right} differ by "
+                f"{agreement.error_of_reference}, more than {summary.dtype} explains",
+                f"Results diverge at or after {_suspect(summary, agreement.left, agreement.right)}.",
+            )
+
+
+def verify_kernels(summary: AnalysisSummary) -> None:
+    """Raise if kernels were traced and it is unknown which operators called them."""
+    for name, experiment in summary.experiments.items():
+        if experiment.kernels is None:
+            continue
+        reason = experiment.kernels.unknown or (experiment.coverage.unknown if experiment.coverage else "")
+        if reason:
+            raise RunError(
+                f"which operators of {name} called which kernels is unknown: {reason}",
+                "Run it again, into another directory (--out); kernels.json has the kernels by name. "
+                "If it happens again, please report it with the .pte.",
+            )
+
+
+def _suspect(summary: AnalysisSummary, left: str, right: str) -> str:
+    """Return the first operator that runs another kernel on the two sides: as much as outputs and kernels can tell."""
+    sides = [summary.experiments[name].coverage for name in (left, right) if name in summary.experiments]
+    if len(sides) == 2 and sides[0] is not None and sides[1] is not None:
+        for ours, theirs in zip(sides[0].operators, sides[1].operators, strict=False):
+            if _runs_as(ours) != _runs_as(theirs):
+                return f"{theirs.name} (instruction {theirs.instruction}), the first operator with another kernel"
+    return "an operator that kernel names do not identify; compare intermediate outputs"
+
+
+def _runs_as(operator: CoveredOperator) -> tuple[str, list[str]]:
+    return operator.dtype, [call.kernel for call in operator.kernels]

@@ -1,24 +1,21 @@
 """SME2 coverage: which CONV and GEMM operators run on SME2, by which kernel, how much work that is, and why not."""
 
+import itertools
+from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE, KernelCalls, KernelEvidence
-from model_profiling.analysis.sme2.kernel_table import Cpu, KernelLookup, MatrixNode, node_kind
-from model_profiling.analysis.sme2.weight_formats import (
-    CHECKED,
-    FormatKernels,
-    by_format,
-    no_kernel,
-    weight_format,
-    weight_formats,
-)
+from model_profiling.analysis.sme2.kernel_table import Cpu, KernelTable, MatrixNode, node_kind
+from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, weight_format, weight_formats
 from model_profiling.analysis.timing.breakdown import InstanceTime
-from model_profiling.analysis.timing.category_table import is_custom, is_packed
+from model_profiling.analysis.timing.categories import is_custom, is_packed
 from model_profiling.analysis.timing.profile import Part, Where
-from model_profiling.upstream.kernel_calls import MATRIX_KERNEL
+from model_profiling.base.records import record_of
+from model_profiling.upstream.libraries import MATRIX_KERNEL
 
 if TYPE_CHECKING:
     from model_profiling.formats.pte import xnnpack_graph
@@ -60,6 +57,17 @@ class CoveredOperator(msgspec.Struct, frozen=True):
     source_line: str = ""
 
 
+class FormatKernels(msgspec.Struct, frozen=True):
+    """The operators of one weight format: how many run on SME2 (None: not traced), and how many use each kernel."""
+
+    weights: str
+    operators: int
+    on_sme2: int | None
+    kernels: dict[str, int] = {}
+    # What is known of this format where nothing was traced, or why SME2 is not used where it was.
+    why: str = ""
+
+
 class Coverage(msgspec.Struct, frozen=True):
     """How much of a model's CONV and GEMM runs on SME2. Work is in multiply-accumulates, None where it is not known.
     `formats` has the same by weight format.
@@ -81,6 +89,11 @@ class Coverage(msgspec.Struct, frozen=True):
     formats: list[FormatKernels] = []
     not_known: int = 0
 
+    def is_of(self, entries: Collection[InstanceTime]) -> bool:
+        """Return whether these are its operators, in its order."""
+        ours = [(entry.instruction, entry.category, entry.kind) for entry in entries]
+        return ours == [(entry.instruction, entry.category, entry.kind) for entry in self.operators]
+
 
 class _Work(msgspec.Struct, frozen=True):
     """What the .pte says of an operator; sizes that are not fixed leave its multiply-accumulates unknown."""
@@ -90,6 +103,7 @@ class _Work(msgspec.Struct, frozen=True):
     weights: str
     # What decides its kernel; None if it is no node, or of no fixed size.
     kind: MatrixNode | None = None
+    words: str = ""
 
 
 class _Judged(msgspec.Struct, frozen=True):
@@ -106,7 +120,7 @@ _NOTHING = _Work(None, "", "")
 
 def known_coverage(
     instances: list[InstanceTime],
-    table: KernelLookup | str,
+    table: KernelTable | str,
     model: Path | None,
     dtype: str,
     method: str = "forward",
@@ -119,18 +133,17 @@ def known_coverage(
     changes it.
     """
     work = _works(instances, model, method, tokens) if model is not None else {}
-    judged = {
-        row: _by_table(entry, work.get(row, _NOTHING), table, dtype, cpu)
-        for row, entry in enumerate(instances)
-        if entry.category in ELIGIBLE
-    }
-    operators = _operators(instances, work, judged)
+    operators = []
+    for row, entry in enumerate(instances):
+        if entry.category in ELIGIBLE:
+            known = work.get(row, _NOTHING)
+            operators.append(record_of(CoveredOperator, entry, _by_table(entry, known, table, dtype, cpu), known))
     if operators and all(operator.level == _UNKNOWN for operator in operators):
         return _not_known(operators, operators[0].why_not, [])
     return _summed(operators)
 
 
-def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | str, dtype: str, cpu: Cpu) -> _Judged:
+def _by_table(entry: InstanceTime, work: _Work, table: KernelTable | str, dtype: str, cpu: Cpu) -> _Judged:
     if entry.where == "portable":
         return _Judged("portable", [], _why_not_portable(entry, work))
     if isinstance(table, str):
@@ -140,23 +153,20 @@ def _by_table(entry: InstanceTime, work: _Work, table: KernelLookup | str, dtype
         return _Judged(_UNKNOWN, [], why)
     known = table.find(work.kind)
     if known is None:
-        return _Judged(_UNKNOWN, [], f"no {work.kind.words} is in the table of known kernels")
+        return _Judged(_UNKNOWN, [], f"no {work.words} is in the table of known kernels")
     kernels = [KernelCalls(kernel, None) for kernel in known.kernels(cpu)]
     level = _level(kernels, entry)
     if level == "SME2":
         return _Judged(level, kernels, "")
     others = [name for name in table.dtypes_with_sme2(work.kind) if name != dtype]
     change = f"--dtype {' or '.join(others[:_MOST_DTYPES])}" if others else ""
-    return _Judged(level, kernels, no_kernel(work.weights) or _why_none(work.kind), change)
+    return _Judged(level, kernels, _why_none(work, table.why_unused(work.kind)), change)
 
 
-def _why_none(kind: MatrixNode) -> str:
-    """Return why a node gets no SME2 kernel."""
-    if kind.op == "DepthwiseConv2d":
-        return "depthwise convolution: KleidiAI has no SME2 kernel for it"
-    if kind.form == "pointwise":
-        return f"{kind.words} lowered to an unpacked fully connected"
-    return f"{kind.words} stays on XNNPACK's own kernels: no packed path was taken"
+def _why_none(work: _Work, known: str = "") -> str:
+    """Return why a node gets no SME2 kernel; `known` is what the table of its ExecuTorch says of that."""
+    why = no_kernel(work.weights) or f"{work.words}: XNNPACK does not use an SME2 kernel for it"
+    return f"{why} ({known})" if known else why
 
 
 def coverage(
@@ -177,44 +187,15 @@ def coverage(
     }
     # Weights of which some operator runs on SME2 are not to blame where another one does not.
     reached = {work[row].weights for row, level in levels.items() if level == "SME2" and row in work}
-    judged = {}
+    operators = []
     for row, level in levels.items():
         known = work.get(row, _NOTHING)
         missing = "" if known.weights in reached else no_kernel(known.weights)
-        why_not = _why_not(instances[row], level, features, known, missing)
-        judged[row] = _Judged(level, called.get(row, []), why_not)
-    operators = _operators(instances, work, judged)
+        judged = _Judged(level, called.get(row, []), _why_not(instances[row], level, features, known, missing))
+        operators.append(record_of(CoveredOperator, instances[row], judged, known))
     if unknown and any(operator.level == _UNKNOWN for operator in operators):
         return _not_known(operators, unknown, evidence.unassigned if evidence else [])
     return _summed(operators)
-
-
-def _operators(
-    instances: list[InstanceTime], work: dict[int, _Work], judged: dict[int, _Judged]
-) -> list[CoveredOperator]:
-    found = []
-    for row, verdict in judged.items():
-        entry, known = instances[row], work.get(row, _NOTHING)
-        found.append(
-            CoveredOperator(
-                name=entry.name,
-                category=entry.category,
-                kind=entry.kind,
-                where=entry.where,
-                dtype=entry.dtype,
-                instruction=entry.instruction,
-                level=verdict.level,
-                kernels=verdict.kernels,
-                multiply_accumulates=known.multiply_accumulates,
-                shape=known.shape,
-                why_not=verdict.why_not,
-                weights=known.weights,
-                change=verdict.change,
-                module=entry.module,
-                source_line=entry.source_line,
-            )
-        )
-    return found
 
 
 def _not_known(operators: list[CoveredOperator], why: str, unassigned: list[KernelCalls]) -> Coverage:
@@ -235,6 +216,7 @@ def _work(operators: list[CoveredOperator]) -> int | None:
 
 def _summed(operators: list[CoveredOperator]) -> Coverage:
     on_sme2 = [x for x in operators if x.level == "SME2"]
+    on_sme = sum(x.level == "SME" for x in operators)
     work = _work(operators)
     done = None if work is None else _work(on_sme2) or 0
     not_known = sum(x.level == _UNKNOWN for x in operators)
@@ -245,10 +227,9 @@ def _summed(operators: list[CoveredOperator]) -> Coverage:
         headline = f"SME2 runs {least}{len(on_sme2)} of {len(operators)} eligible operators"
         if work and done is not None:
             headline += f", {least}{done / work:.0%} of the multiply-accumulates"
-    on_sme = sum(x.level == "SME" for x in operators)
-    formats = _formats(operators)
+        headline += f" (and SME {on_sme})" if on_sme else ""
     return Coverage(
-        len(operators), len(on_sme2), on_sme, work, done, headline, operators, formats=formats, not_known=not_known
+        len(operators), len(on_sme2), on_sme, work, done, headline, operators, "", [], _formats(operators), not_known
     )
 
 
@@ -268,13 +249,13 @@ def _called(instances: list[InstanceTime], evidence: KernelEvidence | None) -> t
 
 def _level(kernels: list[KernelCalls], entry: InstanceTime) -> Level:
     """Return what the operator's own matrix kernels are made of; packing does not count."""
-    found = {_kernel_level(call.kernel) for call in kernels if call.kernel.startswith(MATRIX_KERNEL)}
-    for _, level in _LEVELS:
-        if level in found:
-            return level
-    if entry.where == "portable":
-        return "portable"
-    return "other" if found else "XNNPACK's own"
+    found = {_kernel_level(kernel) for kernel in _matrix_kernels(kernels)}
+    otherwise: Level = "portable" if entry.where == "portable" else "other" if found else "XNNPACK's own"
+    return next((level for _, level in _LEVELS if level in found), otherwise)
+
+
+def _matrix_kernels(calls: list[KernelCalls]) -> list[str]:
+    return [call.kernel for call in calls if call.kernel.startswith(MATRIX_KERNEL)]
 
 
 def _kernel_level(kernel: str) -> Level:
@@ -300,10 +281,8 @@ def _why_not(entry: InstanceTime, level: Level, features: list[str], work: _Work
     if is_packed(entry.dtype):
         return "packed for KleidiAI, but another kernel was chosen (size or shape)"
     if work.kind is not None:
-        return _why_none(work.kind)
-    if entry.kind == "depthwise":
-        return "depthwise convolution: KleidiAI has no SME2 kernel for it"
-    return f"{entry.kind} in {entry.dtype or 'this type'} stays on XNNPACK's own kernels: no packed path was taken"
+        return _why_none(work)
+    return f"{entry.kind} in {entry.dtype or 'this type'}: XNNPACK does not use an SME2 kernel for it"
 
 
 def _why_not_portable(entry: InstanceTime, work: _Work) -> str:
@@ -313,15 +292,20 @@ def _why_not_portable(entry: InstanceTime, work: _Work) -> str:
 
 
 def _formats(operators: list[CoveredOperator]) -> list[FormatKernels]:
-    return by_format(
-        (
-            operator.weights,
-            None if operator.level == _UNKNOWN else operator.level == "SME2",
-            [call.kernel for call in operator.kernels if call.kernel.startswith(MATRIX_KERNEL)] or [operator.level],
-            operator.why_not,
-        )
-        for operator in operators
-    )
+    """Return operators that have weights, added up by their format; most operators first."""
+    groups: dict[str, list[CoveredOperator]] = {}
+    for operator in operators:
+        if operator.weights:
+            groups.setdefault(operator.weights, []).append(operator)
+    found = []
+    for weights, members in groups.items():
+        kernels = (dict.fromkeys(_matrix_kernels(x.kernels)) or [x.level] for x in members)
+        counts = Counter(itertools.chain.from_iterable(kernels))
+        unknown = any(x.level == _UNKNOWN for x in members)
+        on_sme2 = None if unknown else sum(x.level == "SME2" for x in members)
+        reasons = dict.fromkeys(x.why_not for x in members if x.why_not)
+        found.append(FormatKernels(weights, len(members), on_sme2, dict(counts.most_common()), "; ".join(reasons)))
+    return sorted(found, key=lambda entry: -entry.operators)
 
 
 def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int | None) -> dict[int, _Work]:
@@ -330,8 +314,7 @@ def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int 
     from model_profiling.analysis.graph.alignment import aligned_nodes
     from model_profiling.analysis.graph.graph import read_graph
 
-    graph = read_graph(instances, model, method, tokens)
-    nodes = aligned_nodes(instances, model, method)
+    graph, nodes = read_graph(instances, model, method, tokens), aligned_nodes(instances, model, method)
     if graph is not None and graph.flow.fixed:
         nodes = {row: step.node for row in graph.steps if (step := graph.step(row)) is not None and step.node}
     unfixed = graph.flow.unfixed if graph is not None else frozenset()
@@ -342,11 +325,14 @@ def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int 
 
 
 def _node_work(node: "xnnpack_graph.XnnpackNode", fixed: bool) -> _Work:
+    kind = node_kind(node) if fixed else None
+    one_channel = bool(node.inputs) and node.inputs[0].shape[-1:] == (1,)
     shapes = " x ".join("[" + ", ".join(map(str, value.shape)) + "]" for value in node.inputs[:2])
     out = "[" + ", ".join(map(str, node.outputs[0].shape)) + "]" if node.outputs else ""
     return _Work(
         node.multiply_accumulates if fixed else None,
         f"{'' if fixed else 'up to '}{shapes} -> {out}",
         weight_format(node),
-        node_kind(node) if fixed else None,
+        kind,
+        kind.words(one_channel) if kind is not None else "",
     )

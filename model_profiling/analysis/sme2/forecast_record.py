@@ -4,7 +4,9 @@ from typing import Literal
 
 import msgspec
 
+from model_profiling.analysis.sme2.coverage import Level
 from model_profiling.analysis.sme2.whatif import Prediction
+from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.profile import Part
 
 
@@ -41,6 +43,8 @@ class PredictedOperator(msgspec.Struct, frozen=True):
     source_line: str = ""
 
 
+# What a forecast stands on: times that this Arm CPU took, or a program alone, with the prices of an Arm core.
+Basis = Literal["measured", "modelled"]
 # Where it is from which operators SME2 takes: the table of known kernels, an emulated CPU, or one that has SME2.
 Evidence = Literal["table", "emulated", "traced"]
 
@@ -49,8 +53,11 @@ class Forecast(msgspec.Struct, frozen=True):
     """One experiment's time if SME2 took the operators that `evidence` says, which need `on_sme2_ms` now.
 
     `target` is the machine whose gains are taken, '' where they are assumed. `without` is the time on a CPU that has
-    all that the target has but SME2, None where that is what was measured: SME2 gains on top of that. Times are in this
-    machine's milliseconds: the target's speed in all else is not predicted.
+    all that the target has but SME2, None where that is what `now` is: SME2 gains on top of that.
+
+    `ratio` is what SME2 alone gains on the whole, with its range on a target. Where the `basis` is "measured", times
+    are this machine's. Where it is "modelled" they are those predicted of `core`, which say how parts compare: nothing
+    that this machine took is in them.
     """
 
     experiment: str
@@ -66,6 +73,11 @@ class Forecast(msgspec.Struct, frozen=True):
     without: Prediction | None = None
     operators: list[PredictedOperator] = []
     evidence: Evidence = "emulated"
+    basis: Basis = "measured"
+    core: str = ""
+    ratio: float = 1.0
+    ratio_low: float | None = None
+    ratio_high: float | None = None
 
     @property
     def stages(self) -> list[Prediction]:
@@ -81,8 +93,7 @@ class Forecast(msgspec.Struct, frozen=True):
     @property
     def speedup_range(self) -> tuple[float, float] | None:
         """The range of what SME2 alone gains on a target; None where it is assumed."""
-        before, after = (self.without or self.now).predicted_ms, self.predictions[-1]
-        return (before / after.high_ms, before / after.low_ms) if after.low_ms and after.high_ms else None
+        return None if self.ratio_low is None or self.ratio_high is None else (self.ratio_low, self.ratio_high)
 
     @property
     def share(self) -> float:
@@ -92,4 +103,47 @@ class Forecast(msgspec.Struct, frozen=True):
     @property
     def columns(self) -> list[str]:
         """What to call `now` and each prediction."""
-        return ["now", *(stage.name for stage in self.stages[1:])]
+        return ["now" if self.basis == "measured" else "without SME2", *(stage.name for stage in self.stages[1:])]
+
+
+class NoKernel(msgspec.Struct, frozen=True):
+    """Operators that get no SME2 kernel for one reason, and what would change that; '' if nothing is known to.
+
+    `level` is what they run on instead, "unknown" where the table of known kernels has nothing of them. `source` is the
+    line of the costliest of them.
+    """
+
+    why: str
+    change: str
+    level: Level
+    operators: int
+    ms: float
+    share: float
+    names: list[str]
+    source: str = ""
+
+
+class Sme2Answer(msgspec.Struct, frozen=True):
+    """What SME2 does for one experiment. `evidence` is how it is known which operators it runs.
+
+    `unknown` says why nothing is known of kernels; `forecast` is a prediction, and `no_forecast` says why there is
+    none; `measured` is SME2 on against off, on a CPU that has it. `without_sme2_ms` and `with_sme2_ms` are the median
+    latency as the forecast changes it; None where there is no latency or no forecast.
+    """
+
+    experiment: str
+    evidence: Evidence
+    executorch: str
+    eligible: int
+    on_sme2: int | None
+    not_known: int
+    work: int | None
+    work_on_sme2: int | None
+    headline: str
+    unknown: str
+    without: list[NoKernel]
+    forecast: Forecast | None
+    no_forecast: str
+    measured: Comparison | None
+    without_sme2_ms: float | None = None
+    with_sme2_ms: float | None = None

@@ -18,7 +18,7 @@ from model_profiling.analysis.sme2.kernel_table import TableDifference
 from model_profiling.analysis.timing.profile import Part
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.store.machine import installed_gib
+from model_profiling.store.made_by import installed_gib
 
 KIND = "forecast_validation"
 SCHEMA = 1
@@ -31,7 +31,7 @@ Outcome = Literal["right", "wrong", "too noisy to tell"]
 Verdict = Literal["holds", "holds in part", "does not hold", "unknown"]
 
 
-class HeldTime(msgspec.Struct, frozen=True):
+class ValidatedTime(msgspec.Struct, frozen=True):
     """A predicted time against the measured one, from the time with the feature off.
 
     `error` is predicted over measured, less 1. `low_ms` and `high_ms` are the interval of the measurement, and
@@ -58,7 +58,7 @@ class HeldTime(msgspec.Struct, frozen=True):
         return "wrong" if self.off_by > TOLERANCE else "too noisy to tell"
 
 
-class HeldOperator(msgspec.Struct, frozen=True):
+class ValidatedOperator(msgspec.Struct, frozen=True):
     """A CONV or GEMM operator; `size` is that of its product, and `why` is why so much was predicted."""
 
     name: str
@@ -66,10 +66,10 @@ class HeldOperator(msgspec.Struct, frozen=True):
     kind: str
     size: str
     why: str
-    time: HeldTime
+    time: ValidatedTime
 
 
-class HeldGain(msgspec.Struct, frozen=True):
+class ValidatedGain(msgspec.Struct, frozen=True):
     """What a target says that SME2 gains on the whole model, with its range, and what was measured, with its interval.
 
     `outside` is how far the expected gain is outside of the measured interval; None where that is not known.
@@ -85,7 +85,7 @@ class HeldGain(msgspec.Struct, frozen=True):
     outside: float | None
 
 
-class HeldModel(msgspec.Struct, frozen=True):
+class ValidatedModel(msgspec.Struct, frozen=True):
     """One model in one dtype, whose time with features on was predicted from the time without, and then measured.
 
     `not_timed` are its CONV and GEMM operators that are too short to be judged. `not_traced` and `no_gain` are why
@@ -96,13 +96,13 @@ class HeldModel(msgspec.Struct, frozen=True):
     dtype: str
     switched: list[str]
     threads: int
-    time: HeldTime
-    operators: list[HeldOperator]
+    time: ValidatedTime
+    operators: list[ValidatedOperator]
     not_timed: int
     not_traced: str = ""
     traced: int = 0
     differences: list[TableDifference] = []
-    gain: HeldGain | None = None
+    gain: ValidatedGain | None = None
     no_gain: str = ""
     warnings: list[str] = []
 
@@ -139,7 +139,7 @@ class ForecastValidation(msgspec.Struct, frozen=True, tag=KIND, tag_field="kind"
     executorch: str
     environment: SharedEnvironment
     roofs: Roofs
-    models: list[HeldModel] = []
+    models: list[ValidatedModel] = []
     failed: list[FailedModel] = []
     # What makes the roofs hard to believe, in words.
     warnings: list[str] = []
@@ -163,7 +163,7 @@ class ForecastValidation(msgspec.Struct, frozen=True, tag=KIND, tag_field="kind"
         return "does not hold" if wrong > half else "holds in part"
 
     @property
-    def operators(self) -> list[tuple[HeldModel, HeldOperator]]:
+    def operators(self) -> list[tuple[ValidatedModel, ValidatedOperator]]:
         """All operators that were judged, the worst first."""
         every = [(model, operator) for model in self.models for operator in model.operators]
         return sorted(every, key=lambda found: -found[1].time.off_by)
@@ -178,7 +178,7 @@ class Errors(msgspec.Struct, frozen=True):
     worst: float
 
 
-def errors_of(times: Iterable[HeldTime]) -> Errors | None:
+def errors_of(times: Iterable[ValidatedTime]) -> Errors | None:
     """Return how far predictions were from measurements, noise and all; None without any."""
     errors = sorted(abs(time.error) for time in times)
     if not errors:
@@ -187,14 +187,16 @@ def errors_of(times: Iterable[HeldTime]) -> Errors | None:
     return Errors(len(errors), statistics.median(errors), deciles[-1], errors[-1])
 
 
-def hold(off_ms: float, predicted_ms: float, on_ms: float, low: float | None, high: float | None) -> HeldTime:
+def check_prediction(
+    off_ms: float, predicted_ms: float, on_ms: float, low: float | None, high: float | None
+) -> ValidatedTime:
     """Hold a prediction against a measurement; `low` and `high` bound how many times faster on is than off."""
     error = predicted_ms / on_ms - 1
     if low is None or high is None or not 0 < low <= high < math.inf:
-        return HeldTime(off_ms, predicted_ms, on_ms, error)
+        return ValidatedTime(off_ms, predicted_ms, on_ms, error)
     # An interval of the ratio may leave out the quotient of two means.
     ends = min(off_ms / high, on_ms), max(off_ms / low, on_ms)
-    return HeldTime(off_ms, predicted_ms, on_ms, error, *ends, distance(predicted_ms, *ends))
+    return ValidatedTime(off_ms, predicted_ms, on_ms, error, *ends, distance(predicted_ms, *ends))
 
 
 def distance(value: float, low: float, high: float) -> float:

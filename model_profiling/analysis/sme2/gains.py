@@ -25,6 +25,11 @@ class Gain(msgspec.Struct, frozen=True):
     why: str
 
 
+def unchanged(why: str) -> Gain:
+    """Return the gain of an operator that takes as long as before."""
+    return Gain(1.0, 1.0, 1.0, why)
+
+
 class Switch:
     """Two measurements of the same probes, that differ in what was switched."""
 
@@ -34,12 +39,14 @@ class Switch:
 
     def gains(self, breakdown: Breakdown) -> list[Gain]:
         """Return the gain of every row of a breakdown measured with the features off."""
-        narrowed = {e.instruction for e in breakdown.instances if e.work is not None and self._narrows(e.kind, e.work)}
+        # Where an operator that had to be computed in fp32 is computed in the program's fp16 when on.
+        worked = [(entry, entry.work) for entry in breakdown.instances if entry.work is not None]
+        narrowed = {
+            entry.instruction
+            for entry, work in worked
+            if work.program_element and self._element(entry.kind, work.element) == work.program_element
+        }
         return [self._gain(entry, entry.instruction in narrowed) for entry in breakdown.instances]
-
-    def _narrows(self, kind: str, work: Work) -> bool:
-        """Return whether an operator that had to be computed in fp32 is computed in the program's fp16 when on."""
-        return bool(work.program_element) and self._element(kind, work.element) == work.program_element
 
     def _element(self, kind: str, element: str) -> str:
         """Return what is computed when on of what was widened when off: the same, unless no probe does any more."""
@@ -48,28 +55,25 @@ class Switch:
 
     def _gain(self, entry: InstanceTime, narrowed: bool) -> Gain:
         if entry.where == "runtime":
-            return Gain(1.0, 1.0, 1.0, "ExecuTorch's own time stays")
+            return unchanged("ExecuTorch's own time stays")
         if entry.where == "portable":
-            return Gain(1.0, 1.0, 1.0, "a portable kernel: nothing is switched in it")
+            return unchanged("a portable kernel: nothing is switched in it")
         if entry.work is None:
             if entry.kind == "convert" and narrowed:
                 return Gain(math.inf, math.inf, math.inf, _GONE)
             return self._of_kind(entry, narrowed)
         gain = self.of_probes(entry.kind, entry.work, entry.operator)
-        return gain or Gain(1.0, 1.0, 1.0, f"not known: no {entry.kind} was probed")
+        return gain or unchanged(f"not known: no {entry.kind} was probed")
 
     def _of_kind(self, entry: InstanceTime, narrowed: bool) -> Gain:
         """Return what all probes of a kind gained, where the .pte does not tell an operator's shape."""
-        own = [e for e in self.off.elements(entry.kind) if not narrowed or e == "fp32"]
-        for element in own:
-            off = self.off.probes(entry.kind, element)
-            on = self._element(entry.kind, element)
-            pairs = self._paired(entry.kind, on, [(1.0, probed) for probed in off])
-            if pairs:
-                return msgspec.structs.replace(
-                    mean_gain(pairs), why="as probes of its kind gain: its shape is not known"
-                )
-        return Gain(1.0, 1.0, 1.0, "not known: the .pte does not tell its work")
+        for element in self.off.elements(entry.kind):
+            off = [(1.0, probed) for probed in self.off.probes(entry.kind, element)]
+            pairs = self._paired(entry.kind, self._element(entry.kind, element), off)
+            if pairs and (not narrowed or element == "fp32"):
+                why = "as probes of its kind gain: its shape is not known"
+                return msgspec.structs.replace(mean_gain(pairs), why=why)
+        return unchanged("not known: the .pte does not tell its work")
 
     def of_probes(self, kind: str, work: Work, operator: str = "") -> Gain | None:
         """Return what the nearest probes of an operator gained, or of its kind; None if there are none."""
@@ -99,8 +103,3 @@ def mean_gain(pairs: Sequence[tuple[float, ProbeResult, ProbeResult]]) -> Gain:
     spread = math.sqrt(sum(share * (gain - mean) ** 2 for share, gain in gains))
     shape = pairs[0][1].work.size
     return Gain(math.exp(mean), math.exp(mean - spread), math.exp(mean + spread), f"as a probe of {shape} gains")
-
-
-def predicted_ms(breakdown: Breakdown, gains: Sequence[Gain]) -> float:
-    """Return what the whole takes when every operator gains what is predicted of it."""
-    return sum(entry.ms / gain.times for entry, gain in zip(breakdown.instances, gains, strict=True))

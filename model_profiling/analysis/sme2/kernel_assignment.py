@@ -11,8 +11,8 @@ import msgspec
 from model_profiling.analysis.timing.categories import CategoryTable
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace
-from model_profiling.upstream.event_names import DELEGATE_CALL
-from model_profiling.upstream.kernel_calls import CLOCK_READS, MATRIX_KERNEL
+from model_profiling.upstream.libraries import CLOCK_READS, MATRIX_KERNEL
+from model_profiling.upstream.names_in_files import DELEGATE_CALL
 from model_profiling.upstream.reliance import why_not
 
 ELIGIBLE = ("CONV", "GEMM")

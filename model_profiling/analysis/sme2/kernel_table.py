@@ -27,7 +27,6 @@ MAKE = "sme2-kit kernels --make-table"
 # The CPUs of the table, as `sme2-kit kernels --level` calls them.
 Cpu = Literal["sme2", "sme1", "neon"]
 CPUS: tuple[Cpu, ...] = ("sme2", "sme1", "neon")
-_NODES = ("Conv2d", "DepthwiseConv2d", "ConvTranspose2d", "FullyConnected", "BatchMatrixMultiply")
 _WORDS = {
     "Conv2d": "convolution",
     "DepthwiseConv2d": "depthwise convolution",
@@ -47,9 +46,10 @@ class MatrixNode(msgspec.Struct, frozen=True, order=True):
     form: Literal["", "pointwise", "window", "grouped"]
     rows: Literal["one", "several"]
 
-    @property
-    def words(self) -> str:
-        """`1x1 convolution in fp16`."""
+    def words(self, one_channel: bool = False) -> str:
+        """Return `1x1 convolution in fp16`. A convolution of one channel is handed to XNNPACK as a depthwise one."""
+        if one_channel and self.op == "DepthwiseConv2d":
+            return msgspec.structs.replace(self, op="Conv2d").words() + " of one input channel"
         dtype = OF_ACTIVATIONS.get(self.activations)
         form = {"pointwise": "1x1 ", "grouped": "grouped "}.get(self.form, "")
         how = " with activations quantized as it runs" if self.activations in ("qdint8", "qpint8") else ""
@@ -74,16 +74,52 @@ class KnownKernels(msgspec.Struct, frozen=True):
         return any("_sme2_" in kernel for kernel in self.sme2)
 
     def kernels(self, cpu: Cpu) -> list[str]:
-        return {"sme2": self.sme2, "sme1": self.sme1, "neon": self.neon}[cpu]
+        found: list[str] = getattr(self, cpu)
+        return found
 
 
-class KernelTable(msgspec.Struct, frozen=True, tag="kernel_table", tag_field="kind"):
+class Unused(msgspec.Struct, frozen=True):
+    """Why XNNPACK of an ExecuTorch uses no SME2 kernel for some kinds of node: all that have these; '' is any."""
+
+    why: str
+    op: str = ""
+    activations: str = ""
+    weights: str = ""
+    form: str = ""
+
+    def fits(self, kind: MatrixNode) -> bool:
+        """Return whether a kind of node is one of them."""
+        facts = ("op", "activations", "weights", "form")
+        return all(getattr(self, fact) in ("", getattr(kind, fact)) for fact in facts)
+
+
+class KernelTable(msgspec.Struct, frozen=True, dict=True, tag="kernel_table", tag_field="kind"):
     """What is known of one version of ExecuTorch, whose name is `executorch`; `emulator` is what it was seen in."""
 
     executorch: str
     emulator: str
     rows: list[KnownKernels]
     schema: int = SCHEMA
+    unused: list[Unused] = []
+
+    @functools.cached_property
+    def _by_node(self) -> dict[MatrixNode, KnownKernels]:
+        return {row.node: row for row in self.rows}
+
+    def why_unused(self, kind: MatrixNode) -> str:
+        """Return what is known of why XNNPACK uses no SME2 kernel for a kind of node; '' if nothing is."""
+        return next((entry.why for entry in self.unused if entry.fits(kind)), "")
+
+    def find(self, kind: MatrixNode) -> KnownKernels | None:
+        """Return what is known of a kind of node; None if no program of the table had one."""
+        return self._by_node.get(kind)
+
+    def dtypes_with_sme2(self, kind: MatrixNode) -> list[str]:
+        """Return the dtypes of an export in which the same layer has an SME2 kernel."""
+        alike = [row for row in self.rows if (row.node.op, row.node.form) == (kind.op, kind.form)]
+        found = {dtype for row in alike if row.on_sme2 for dtype in row.dtypes}
+        # A dtype may leave some such layers as they are.
+        return [name for name in NAMES if name in found and name not in self._by_node[kind].dtypes]
 
 
 class TableDifference(msgspec.Struct, frozen=True):
@@ -98,29 +134,10 @@ class TableDifference(msgspec.Struct, frozen=True):
     why: str
 
 
-class KernelLookup:
-    """A table, asked for nodes."""
-
-    def __init__(self, table: KernelTable) -> None:
-        self.executorch = table.executorch
-        self._rows = {row.node: row for row in table.rows}
-
-    def find(self, kind: MatrixNode) -> KnownKernels | None:
-        """Return what is known of a kind of node; None if no program of the table had one."""
-        return self._rows.get(kind)
-
-    def dtypes_with_sme2(self, kind: MatrixNode) -> list[str]:
-        """Return the dtypes of an export in which the same layer has an SME2 kernel."""
-        alike = [row for row in self._rows.values() if (row.node.op, row.node.form) == (kind.op, kind.form)]
-        found = {dtype for row in alike if row.on_sme2 for dtype in row.dtypes}
-        # A dtype may leave some such layers as they are.
-        return [name for name in NAMES if name in found and name not in self._rows[kind].dtypes]
-
-
 def node_kind(node: "XnnpackNode") -> MatrixNode | None:
     """Return what of a node decides its kernel; None if it multiplies no matrices."""
     product = matrix_product(node)
-    if node.op not in _NODES or product is None:
+    if node.op not in _WORDS or product is None:
         return None
     form: Literal["", "pointwise", "window", "grouped"] = ""
     if node.op in ("Conv2d", "ConvTranspose2d"):
@@ -136,7 +153,7 @@ def table_path(executorch: str) -> Path:
     return cache_directory() / "kernel_tables" / f"{executorch}.json"
 
 
-def known_table(executorch: str) -> KernelLookup | None:
+def known_table(executorch: str) -> KernelTable | None:
     """Return the table of an ExecuTorch: the user's own, else the one of the kit; None if there is none."""
     own = user_table_identity(executorch)
     path = table_path(executorch) if own else _SHIPPED / f"{executorch}.json"
@@ -153,11 +170,11 @@ def _is_name(executorch: str) -> bool:
 
 
 @functools.lru_cache(maxsize=8)
-def _read_table(path: Path, executorch: str, identity: str) -> KernelLookup:
+def _read_table(path: Path, executorch: str, identity: str) -> KernelTable:
     table = files.read_json(path, KernelTable, "kernel table")
     if table.executorch != executorch:
         raise InputError(f"{path} is of ExecuTorch {table.executorch}", f"Make it again: {MAKE}")
-    return KernelLookup(table)
+    return table
 
 
 def shipped_tables() -> Sequence[str]:

@@ -1,13 +1,16 @@
 """Targets: machines with SME2 as data, and what one gains on an operator by its dtype and shape. All predicted.
 
 SME2 multiplies a tile of 2 x 2 vectors of 32-bit accumulators at once. So a product takes the time of whole tiles, the
-time to read their accumulators out, and the time to pack its left side; and no less than its bytes take from memory.
-These four explain KleidiAI's published rates by shape; their constants are the target's, and none is fitted to a model.
+time to read their accumulators out, and the time to pack its left side, with a fixed part for each call; and no less
+than its bytes take from memory. XNNPACK goes over tiles of columns and, inside, over all rows; of a convolution, over
+positions and, inside, over channels. So the packed left side, or a convolution's weights, is read again and again,
+which takes long where it is larger than the cache. The constants are the target's, and none is fitted to a model.
 
 NEON has its units in each core, SME2 one unit in each cluster. More threads than units share them, and may be slower
 together than one thread for each unit.
 """
 
+import itertools
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -17,6 +20,7 @@ import msgspec
 from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs
 from model_profiling.analysis.sme2 import forecast_validation
 from model_profiling.analysis.sme2.gains import Gain, Switch
+from model_profiling.analysis.sme2.kernel_table import Cpu
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.work import Product, Size, Work
 from model_profiling.base import files
@@ -30,8 +34,6 @@ _DIRECTORY = Path(__file__).parents[2] / "targets"
 # KleidiAI's SME2 matrix kernels are named 2vlx2vl: two vectors of rows by two of columns.
 _TILE_VECTORS = 2
 _ACCUMULATOR_BITS = 32
-# SMMLA (i8mm) multiplies twice as many int8 as SDOT (dot) does.
-I8MM_OVER_DOT = 2.0
 # A NEON vector holds twice as many fp16 as fp32.
 FP16_OVER_FP32 = 2.0
 # Names of earlier versions, and what they were made of.
@@ -48,7 +50,7 @@ def rate_dtype(work: Work | None) -> str:
 _RATES = (1e-3, 1e9)
 _BOUNDS = {
     **{"vector_bits": (128, 2048), "units": (1, 1 << 20), "near_bytes": (1, 1 << 50)},
-    **dict.fromkeys(("readout_ns", "pack_ns"), (0, 1e6)),
+    **dict.fromkeys(("readout_ns", "pack_ns", "call_ns"), (0, 1e6)),
 }
 Rate = Annotated[float, msgspec.Meta(ge=_RATES[0], le=_RATES[1])]
 
@@ -107,10 +109,16 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
     neon: dict[str, Figure]
     readout_ns: Figure | None = None
     pack_ns: Figure | None = None
+    call_ns: Figure | None = None
     near_gb_s: Figure | None = None
     far_gb_s: Figure | None = None
     near_bytes: Figure | None = None
+    # Beyond the nearest memory, by how many MiB are read: `{"8 MiB": …}`. What is twice the largest comes from far.
+    load_gb_s: dict[str, Figure] = {}
     threads: Threads | None = None
+    other_work: Figure | None = None
+    # Which kernels it runs: "sme1" where it has SME and not SME2.
+    level: Cpu = "sme2"
     derived_from: list[str] = []
     shapes: list[ShapeRate] = []
     schema: int = SCHEMA
@@ -127,6 +135,11 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         return [dtype for dtype in self.sme2 if dtype in self.neon]
 
     @property
+    def rest(self) -> tuple[float, float]:
+        """The range of what all that is no product takes here, as parts of what it takes beside products elsewhere."""
+        return (1.0, 1.0) if self.other_work is None else (self.other_work.least, self.other_work.most)
+
+    @property
     def side(self) -> int:
         """Rows, and columns, of the tile that is computed at once."""
         return int(_TILE_VECTORS * self.vector_bits.value // _ACCUMULATOR_BITS)
@@ -139,14 +152,6 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
                 f"what SME2 gains in {' and '.join(sorted(dtypes))} on {self.cpu} is not known: the target has "
                 f"{', '.join(known)}",
                 f"Use another target ({', '.join(targets())}), or assume with --speedup.",
-            )
-
-    def refuse_test(self, result: str) -> None:
-        """Refuse to be held against a published result that the target was derived from."""
-        if result in self.derived_from:
-            raise InputError(
-                f"{self.name} was derived from {result}: agreement with it says nothing",
-                "Hold it against a result that derived_from of the target does not name.",
             )
 
     def figures(self) -> dict[str, Figure]:
@@ -172,7 +177,8 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
             return None
         if product.m == 1 and not self._memory_ns(work):
             return None  # what one row takes is decided by memory, which nobody published of this machine
-        times = [self.times(work, product, dtype, *ends, threads=threads) for ends in ((0, 0), (-1, 1), (1, -1))]
+        window = entry.category == "CONV"
+        times = [self.times(work, product, dtype, *ends, threads, window) for ends in ((0, 0), (-1, 1), (1, -1))]
         expected, low, high = (neon / sme2 for neon, sme2 in times)
         why = self._why(work, product, dtype, threads) + ("; NEON is faster" if expected < 1 else "")
         return Gain(expected, min(low, expected), max(high, expected), why)
@@ -190,7 +196,14 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         return on_neon, on_sme2
 
     def times(
-        self, work: Work, product: Product, dtype: str, sme2: int = 0, neon: int = 0, threads: int = 1
+        self,
+        work: Work,
+        product: Product,
+        dtype: str,
+        sme2: int = 0,
+        neon: int = 0,
+        threads: int = 1,
+        window: bool = False,
     ) -> tuple[float, float]:
         """Return what NEON and SME2 take (ns), with their rates at the low (-1), expected (0) or high (1) end."""
         floor = self._memory_ns(work)
@@ -201,31 +214,55 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         on_neon = (2 * product.multiply_accumulates / slow + written) / neon_threads
         # Memory is shared; yet several cores may load more of it than a unit of SME2 does.
         neon_floor = floor / threads if neon > 0 else floor
-        return max(on_neon, neon_floor), max(self.sme2_ns(product, dtype, fast, sme2) / sme2_threads, floor)
+        on_sme2 = self.sme2_ns(product, dtype, fast, sme2, window) / sme2_threads
+        return max(on_neon, neon_floor), max(on_sme2, floor)
 
-    def sme2_ns(self, product: Product, dtype: str, rate: float | None = None, end: int = 0) -> float:
-        """Return what SME2 takes for a product whose numbers are at hand."""
+    def sme2_ns(
+        self, product: Product, dtype: str, rate: float | None = None, end: int = 0, window: bool = False
+    ) -> float:
+        """Return what SME2 takes for a product whose numbers are at hand, `window` for a convolution's."""
         rate = rate or self.sme2[dtype].value
         if product.m == 1:
             # One row fills no tile: KleidiAI multiplies vectors then, as fast as they come from memory.
             return 0.0
-        rows, columns = (math.ceil(size / self.side) * self.side for size in (product.m, product.n))
+        rows, columns = self._computed(product)
         computed = 2 * rows * columns * product.k / rate
         read_out = rows * columns * _end(self.readout_ns, -end) if self.readout_ns else 0.0
-        left_bytes = product.m * product.k * dtype_of(dtype).element_bytes
+        left_bytes, right_bytes = (size * product.k * dtype_of(dtype).element_bytes for size in (product.m, product.n))
+        again = (right_bytes, rows // self.side) if window else (left_bytes, columns // self.side)
         packed = left_bytes * _end(self.pack_ns, -end) if self.pack_ns else 0.0
-        return product.count * (computed + read_out + packed)
+        packed += _end(self.call_ns, -end) if self.call_ns and self.pack_ns else 0.0
+        return product.count * (computed + read_out + packed + self.again_ns(*again))
+
+    def again_ns(self, size: int, times: int) -> float:
+        """Return what reading so many bytes so often takes beyond what they would take from the nearest cache."""
+        if self.near_gb_s is None or self.far_gb_s is None:
+            return 0.0
+        return size * times * max(0.0, 1 / self.bandwidth(size) - 1 / self.near_gb_s.value)
+
+    def bandwidth(self, size: int) -> float:
+        """Return the rate (GB/s) at which so many bytes are read, between the rates that are known."""
+        assert self.near_gb_s is not None and self.far_gb_s is not None
+        near = self.near_bytes.value if self.near_bytes is not None else 1.0
+        known = {near: self.near_gb_s.value} | {float(n.split()[0]) * 2**20: f.value for n, f in self.load_gb_s.items()}
+        known[2 * max(known) if self.load_gb_s else near + 1] = self.far_gb_s.value
+        points = sorted((math.log(at), math.log(rate)) for at, rate in known.items())
+        here = math.log(max(1, size))
+        for (at, rate), (after, slower) in itertools.pairwise(points):
+            if here <= after:
+                return math.exp(rate + (slower - rate) * max(0.0, here - at) / (after - at))
+        return self.far_gb_s.value
 
     def _memory_ns(self, work: Work) -> float:
-        if self.near_gb_s is None or self.far_gb_s is None or self.near_bytes is None:
-            return 0.0
-        rate = self.near_gb_s if work.bytes <= self.near_bytes.value else self.far_gb_s
-        return work.bytes / rate.value
+        return work.bytes / self.bandwidth(work.bytes) if self.near_gb_s is not None and self.far_gb_s else 0.0
 
     def filled(self, product: Product) -> float:
         """Return which part of the tiles that are computed holds results."""
-        rows, columns = (math.ceil(size / self.side) * self.side for size in (product.m, product.n))
-        return product.m * product.n / (rows * columns)
+        return product.m * product.n / math.prod(self._computed(product))
+
+    def _computed(self, product: Product) -> tuple[int, int]:
+        """Return the rows and columns of whole tiles."""
+        return math.ceil(product.m / self.side) * self.side, math.ceil(product.n / self.side) * self.side
 
     def _why(self, work: Work, product: Product, dtype: str, threads: int) -> str:
         rate = self.sme2[dtype].value / self.neon[dtype].value
@@ -243,16 +280,12 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
             if computed < 0.8 * alone:
                 reasons.append(f"{1 - computed / alone:.0%} packing and reading out")
         if threads > self.units.value:
-            reasons.append(self._shared(threads))
+            units = int(self.units.value)
+            reasons.append(f"{threads} threads share {counted(units, 'unit')}")
+            if self.threads is not None:
+                part = f"{self.threads.sharing.least:.0%} to {self.threads.sharing.most:.0%}"
+                reasons[-1] += f": together {part} of what {counted(units, 'thread')} would reach"
         return "; ".join(reasons)
-
-    def _shared(self, threads: int) -> str:
-        units = int(self.units.value)
-        said = f"{threads} threads share {counted(units, 'unit')}"
-        if self.threads is None:
-            return said
-        part = self.threads.sharing
-        return f"{said}: together {part.least:.0%} to {part.most:.0%} of what {counted(units, 'thread')} would reach"
 
 
 def _end(figure: Figure, end: int) -> float:
@@ -274,12 +307,15 @@ class MeasuredTarget:
 
     def __init__(self, roofs: Roofs) -> None:
         self.name = self.cpu = roofs.cpu
+        # Where it was measured, it is this machine that a run is of, as a rule.
+        self.rest = (1.0, 1.0)
+        self.level: Cpu = "sme2"
         self._roofs = roofs
-        self._switches: dict[tuple[str, int], Switch | None] = {}
+        self._switches: dict[tuple[str | int, ...], Switch | None] = {}
 
     def refuse(self, dtypes: set[str]) -> None:
-        known = [dtype for dtype in dtypes if any(self._switch(dtype, t) for t in self._threads(dtype))]
-        if dtypes and not known:
+        every = [(m.dtype, m.threads) for m in self._roofs.measurements if m.dtype in dtypes]
+        if dtypes and not any(self._switch(*known) for known in every):
             raise InputError(
                 f"the roofs of {self.cpu} were not measured in {' and '.join(sorted(dtypes))} with SME2 off and on",
                 "Measure them there: sme2-kit roofs.",
@@ -292,11 +328,7 @@ class MeasuredTarget:
             return None
         return switch.of_probes(entry.kind, entry.work, entry.operator)
 
-    def _threads(self, dtype: str) -> set[int]:
-        return {entry.threads for entry in self._roofs.measurements if entry.dtype == dtype}
-
-    def _switch(self, dtype: str, threads: int) -> Switch | None:
-        key = (dtype, threads)
+    def _switch(self, *key: str | int) -> Switch | None:
         if key not in self._switches:
             fitting = [m for m in self._roofs.measurements if (m.dtype, m.threads) == key]
             on = next((m for m in fitting if "sme2" in m.active), None)

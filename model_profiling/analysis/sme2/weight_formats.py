@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from math import prod
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from model_profiling.base.dtypes import FLOATS, OF_TENSORS
-from model_profiling.formats.graph_terms import CONSTANT
+from model_profiling.base.errors import KitError
+from model_profiling.formats.graph_terms import CONSTANT, base_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from model_profiling.analysis.graph.graph import ModelGraph
     from model_profiling.formats.pte.dataflow import DataFlow, FlowStep
     from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
@@ -26,17 +25,6 @@ GROUPWISE = "int4 in groups of"
 # Which ExecuTorch the kernels of the formats below were looked at in, under QEMU with every feature on.
 CHECKED = "1.5.1"
 _OTHERS = "int8-dynamic or per-channel int4 (--dtype int4-channel) has"
-
-
-class FormatKernels(msgspec.Struct, frozen=True):
-    """The operators of one weight format: how many run on SME2 (None: not traced), and how many use each kernel."""
-
-    weights: str
-    operators: int
-    on_sme2: int | None
-    kernels: dict[str, int] = {}
-    # What is known of this format where nothing was traced, or why SME2 is not used where it was.
-    why: str = ""
 
 
 def weight_format(node: XnnpackNode) -> str:
@@ -59,8 +47,6 @@ def weight_format(node: XnnpackNode) -> str:
 
 def portable_format(step: FlowStep, flow: DataFlow) -> str:
     """Return the weights' dtype of a matrix operator outside the delegate; '' if none or not known."""
-    from model_profiling.formats.graph_terms import base_name
-
     if base_name(step.op) not in _PORTABLE:
         return ""
     for tensor in step.inputs:
@@ -74,14 +60,12 @@ def portable_format(step: FlowStep, flow: DataFlow) -> str:
 
 def weight_formats(graph: ModelGraph) -> dict[int, str]:
     """Return the weight format of every operator that has one, by its row of the profile."""
-    found = {}
-    for row in graph.steps:
-        step = graph.step(row)
-        if step is None:
-            continue
-        if name := weight_format(step.node) if step.node is not None else portable_format(step, graph.flow):
-            found[row] = name
-    return found
+    steps = {row: step for row in graph.steps if (step := graph.step(row)) is not None}
+    found = {
+        row: portable_format(step, graph.flow) if step.node is None else weight_format(step.node)
+        for row, step in steps.items()
+    }
+    return {row: name for row, name in found.items() if name}
 
 
 def has_kernel(weights: str) -> bool | None:
@@ -98,9 +82,9 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
     """
     where = f"in ExecuTorch {version} (known, not seen in this run)" if version else "in this ExecuTorch"
     if weights.startswith("int4 in groups"):
-        return f"groupwise int4 has no SME2 kernel {where}; {_OTHERS}"
+        return f"XNNPACK does not use an SME2 kernel for groupwise int4 {where}; {_OTHERS}"
     if weights.startswith("int8 per tensor"):
-        return f"int8 with one scale for all weights has no SME2 kernel {where}; int8 per channel has"
+        return f"XNNPACK uses no SME2 kernel for int8 with one scale for all weights {where}; int8 per channel has one"
     if weights == "bf16" and delegated:
         return f"XNNPACK multiplies bf16 in fp32, with kernels of its own, {where}; fp16 has SME2 kernels"
     if weights == "bf16":
@@ -109,26 +93,25 @@ def no_kernel(weights: str, delegated: bool = True, version: str = "") -> str:
     return ""
 
 
-def by_format(rows: Iterable[tuple[str, bool | None, list[str], str]]) -> list[FormatKernels]:
-    """Return operators as (weights, on SME2, matrix kernels, why not), added up by format; most operators first."""
-    groups: dict[str, list[tuple[bool | None, list[str], str]]] = {}
-    for weights, on_sme2, kernels, why in rows:
-        if weights:
-            groups.setdefault(weights, []).append((on_sme2, kernels, why))
-    found = []
-    for weights, members in groups.items():
-        counts: dict[str, int] = {}
-        for kernel in (kernel for _, kernels, _ in members for kernel in dict.fromkeys(kernels)):
-            counts[kernel] = counts.get(kernel, 0) + 1
-        known = [on for on, _, _ in members if on is not None]
-        reasons = dict.fromkeys(why for _, _, why in members if why)
-        found.append(
-            FormatKernels(
-                weights,
-                len(members),
-                sum(known) if len(known) == len(members) else None,
-                dict(sorted(counts.items(), key=lambda item: -item[1])),
-                "; ".join(reasons),
-            )
-        )
-    return sorted(found, key=lambda entry: -entry.operators)
+def sme2_share(model: Path, method: str) -> float | None:
+    """Return the part of all weights of linear layers that have SME2 kernels, from the .pte alone; None where it does
+    not tell, or has a format of which nobody has looked at the kernels."""
+    from model_profiling.formats import pte
+    from model_profiling.formats.pte import xnnpack_graph
+
+    try:
+        program = pte.read(model)
+        chosen = program.method(method)
+        graphs = xnnpack_graph.graphs(program, chosen) if chosen is not None else {}
+    except KitError:
+        return None
+    known = [
+        (prod(node.inputs[1].shape), has_kernel(weight_format(node)))
+        for graph in graphs.values()
+        for node in graph.nodes
+        if node.op == "FullyConnected" and len(node.inputs) > 1
+    ]
+    whole = sum(size for size, _ in known)
+    if not whole or any(taken is None for _, taken in known):
+        return None
+    return sum(size for size, taken in known if taken) / whole

@@ -1,12 +1,12 @@
 """What if (Amdahl): the latency and the next bottleneck when some parts become faster. A prediction, never a result."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.base.errors import InputError
 
 # How many times faster or slower a part may be said to become, unless it is gone.
@@ -43,9 +43,8 @@ def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
         if not (LEAST_SPEEDUP <= value <= MOST_SPEEDUP or value == math.inf):
             hint = f"Give a number from {LEAST_SPEEDUP:g} to {MOST_SPEEDUP:g}, for example 3 for three times faster."
             raise InputError(f"what-if speeds '{name}' up by {value}", hint)
-    return apply_speedups(
-        breakdown, speedups, lambda entry: speedups.get(entry.operator, speedups.get(entry.category, 1.0))
-    )
+    faster = [speedups.get(x.operator, speedups.get(x.category, 1.0)) for x in breakdown.instances]
+    return apply_speedups(breakdown, speedups, faster)
 
 
 def _known(name: str, names: set[str], by_folded: dict[str, list[str]]) -> str:
@@ -63,13 +62,11 @@ def _known(name: str, names: set[str], by_folded: dict[str, list[str]]) -> str:
     )
 
 
-def apply_speedups(
-    breakdown: Breakdown, speedups: dict[str, float], faster: Callable[[InstanceTime], float]
-) -> Prediction:
-    """Divide each operator's time by what `faster` says of it; `speedups` says the same in words."""
+def apply_speedups(breakdown: Breakdown, speedups: dict[str, float], faster: Sequence[float]) -> Prediction:
+    """Divide each operator's time by what `faster` says of its row; `speedups` says the same in words."""
     by_category = {entry.category: 0.0 for entry in breakdown.categories}
-    for entry in breakdown.instances:
-        by_category[entry.category] += entry.ms / faster(entry)
+    for entry, times in zip(breakdown.instances, faster, strict=True):
+        by_category[entry.category] += entry.ms / times
     total = sum(by_category.values())
     return Prediction(
         speedups=speedups,

@@ -9,7 +9,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.upstream.kernel_calls import KERNEL_PREFIX
+from model_profiling.upstream.libraries import KERNEL_PREFIX
 
 _LONGEST_LOG = 1 << 28
 _CHOSEN = re.compile(r"Using (?P<purpose>[^'\n]{1,80}?) microkernel '(?P<kernel>[A-Za-z0-9_]{1,200})'")

@@ -7,8 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.profile import AT_ONCE, RUNTIME, Part, Profile, Where
-from model_profiling.analysis.timing.quantiles import median, quantile
+from model_profiling.analysis.timing.profile import AT_ONCE, RUNTIME, Instance, Part, Profile, Where, median, quantile
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base.units import shown_ms
 
@@ -20,7 +19,7 @@ _MOST_PREEMPTED = 0.4
 
 
 class Spread(msgspec.Struct, frozen=True):
-    """Over all executions: the middle, how far the middle half-width reaches, and the slow end."""
+    """Over all executions: median, MAD and p95."""
 
     median_ms: float
     mad_ms: float
@@ -53,8 +52,9 @@ class SourceLine(msgspec.Struct, frozen=True):
 
 
 def file_line(file: str, line: int) -> str:
-    """Return `file:line` with the last two parts of the path, which tell the file; the rest is somebody's disk."""
-    return f"{'/'.join(Path(file).parts[-2:])}:{line}" if file else ""
+    """Return `file:line` with what tells the file: of a package all of it, else the last two parts of the path."""
+    _, packages, inside = file.rpartition("/site-packages/")
+    return f"{inside if packages else '/'.join(Path(file).parts[-2:])}:{line}" if file else ""
 
 
 class InstanceTime(msgspec.Struct, frozen=True):
@@ -108,7 +108,8 @@ class OperatorTime(msgspec.Struct, frozen=True):
 
 
 class Breakdown(msgspec.Struct, frozen=True):
-    """One experiment's time. `ms` anywhere is the mean of undisturbed times, so that parts sum to `execute_ms`.
+    """One experiment's time. `ms` anywhere is the mean of undisturbed times over the same typical executions, so that
+    parts sum to `execute_ms`.
 
     `unreliable` says why it cannot be relied on; '' where it can.
     """
@@ -146,7 +147,7 @@ def break_down(
     `expected_ms` is what an execution takes as executions without a tracer tell it, None if they do not; `preempted` is
     the share of these executions that other processes interrupted.
     """
-    times = profile.steady.mean(axis=1) / 1e6
+    times = profile.typical / 1e6
     whole = float(times.sum())
     instances = profile.instances
     by_category: dict[Part, list[float]] = {name: [] for name in (*CATEGORIES, RUNTIME)}
@@ -159,25 +160,22 @@ def break_down(
         executions=profile.executions,
         execute_ms=whole,
         categories=[
-            CategoryTime(name, sum(members), sum(members) / whole if whole else 0.0, len(members))
+            CategoryTime(name, sum(members), sum(members) / (whole or 1.0), len(members))
             for name, members in by_category.items()
         ],
         shares_by_where={place: sum(members) / (whole or 1.0) for place, members in by_where.items()},
         operators=_operators(profile, times, whole, spreads),
         instances=[
             InstanceTime(
-                name=instance.name,
-                operator=instance.operator,
-                category=instance.category,
-                kind=instance.kind_of.kind,
-                where=instance.where,
-                dtype=instance.kind_of.dtype,
-                algorithm=instance.kind_of.algorithm,
-                chain=instance.chain,
-                instruction=instance.instruction,
-                ms=ms,
-                share=ms / whole if whole else 0.0,
-                spread=spread,
+                *(
+                    instance.name,
+                    *_labels(instance),
+                    instance.chain,
+                    instance.instruction,
+                    ms,
+                    ms / (whole or 1.0),
+                    spread,
+                ),
                 source=(sources or {}).get(row),
                 work=(works or {}).get(row),
                 error_ms=error,
@@ -214,23 +212,17 @@ def _operators(
     )
     spread_of = {members[0]: spread for members, spread in zip(several, _spreads(sums), strict=True)}
     ms, found = times.tolist(), []
-    for (operator, where), members in rows.items():
+    for members in rows.values():
         first, total = profile.instances[members[0]], sum(ms[row] for row in members)
-        found.append(
-            OperatorTime(
-                operator=operator,
-                category=first.category,
-                kind=first.kind_of.kind,
-                where=where,
-                dtype=first.kind_of.dtype,
-                algorithm=first.kind_of.algorithm,
-                instances=len(members),
-                ms=total,
-                share=total / whole if whole else 0.0,
-                spread=spread_of.get(members[0], spreads[members[0]]),
-            )
-        )
+        spread = spread_of.get(members[0], spreads[members[0]])
+        found.append(OperatorTime(*_labels(first), len(members), total, total / (whole or 1.0), spread))
     return sorted(found, key=lambda entry: -entry.ms)
+
+
+def _labels(instance: Instance) -> tuple[str, Part, str, Where, str, str]:
+    """Return what an operator is called and classed as, in the order of InstanceTime and OperatorTime."""
+    kind = instance.kind_of
+    return instance.operator, instance.category, kind.kind, instance.where, kind.dtype, kind.algorithm
 
 
 def _errors(profile: Profile) -> list[float]:

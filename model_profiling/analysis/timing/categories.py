@@ -1,34 +1,78 @@
-"""What kind of work an operator is, told by its name. The table itself is in `category_table.py`."""
+"""What kind of work an operator is, told by its name. The table, one row per kind of work, is operator_categories.txt.
+
+Where a name could go two ways:
+- Elementwise takes in normalization, softmax and rotary embedding: the non-linear work between matrix products.
+- Data Movement is whatever writes out values it was given, moved or in another format: quantizing counts, and so do
+  filling and looking up. What computes new values from several (pooling, reduction, resizing) is Other.
+- A 1x1 convolution that XNNPACK turned into a fully connected operator is GEMM; the name no longer says otherwise.
+"""
 
 import fnmatch
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
-from model_profiling.analysis.timing.category_table import (
-    ALGORITHMS,
-    CATEGORIES,
-    PORTABLE_RULES,
-    XNNPACK_RULES,
-    Category,
-    Rule,
-)
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 
-__all__ = [
-    "CATEGORIES",
-    "UNKNOWN",
-    "Category",
-    "CategoryTable",
-    "OperatorClass",
-    "Override",
-    "load_table",
-    "strip_instance",
-]
+_TABLE = Path(__file__).with_name("operator_categories.txt")
+
+Category = Literal["CONV", "GEMM", "Data Movement", "Elementwise", "Other"]
+CATEGORIES: tuple[Category, ...] = ("CONV", "GEMM", "Data Movement", "Elementwise", "Other")
+
+
+class Rule(msgspec.Struct, frozen=True, array_like=True):
+    """The operators in `names` are this category and kind; `algorithms` narrows it to those microkernels, if given."""
+
+    category: Category
+    kind: str
+    names: tuple[str, ...]
+    algorithms: tuple[str, ...] = ()
+
+
+# What XNNPACK prints after the operator, from xnn_microkernel_type_to_string; it leaves "Default" out.
+ALGORITHMS = (
+    *("Default", "Average Pooling", "Conv2D HWC2CHW", "DWConv", "GEMM", "IGEMM", "Reduce", "Reduce2"),
+    *("Pixelwise Average Pooling", "SPMM", "Subconv2D", "Transpose", "VMulCAddC"),
+)
+
+# Types of which XNNPACK says "packed": operands laid out for KleidiAI's matrix kernels.
+PACKED_TYPES = ("PF32", "PF16", "PQS8", "QP8")
+# What XNNPACK calls an operator that it runs in fp32, arithmetic or not.
+RUN_IN_FP32 = ("F32", "X32", "PF32")
+
+
+def is_packed(dtype: str) -> bool:
+    """Return whether XNNPACK's operator types have a packed one: only there are SME and SME2 kernels."""
+    return any(part in PACKED_TYPES for part in dtype.split("-"))
+
+
+def is_custom(operator: str) -> bool:
+    """Return whether it is one of ExecuTorch's fused operators for language models (`llama::custom_sdpa.out`)."""
+    return operator.startswith("llama::")
+
+
+def _rules() -> dict[str, tuple[Rule, ...]]:
+    """Return the rows of each part of the table."""
+    found: dict[str, list[Rule]] = {}
+    part: list[Rule] = []
+    for line in _TABLE.read_text(encoding="utf-8").splitlines():
+        if line.startswith("["):
+            part = found.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            what, _, names = line.partition(": ")
+            kind, _, algorithms = what.partition(" [")
+            category, _, kind = kind.partition(" / ")
+            microkernels = tuple(algorithms.rstrip("]").split(", ")) if algorithms else ()
+            part.append(msgspec.convert((category, kind, names.split(", "), microkernels), Rule))
+    return {name: tuple(rows) for name, rows in found.items()}
+
+
+_RULES = _rules()
+XNNPACK_RULES, PORTABLE_RULES, ONNX_RULES = (_RULES[part] for part in ("xnnpack", "portable", "onnx"))
 
 _OVERRIDE_LIMIT = 1 << 20
 _CALL = re.compile(r"native_call_", re.IGNORECASE)

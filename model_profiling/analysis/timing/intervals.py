@@ -12,7 +12,6 @@ cannot say that; there the bounds are Student's.
 
 import functools
 import math
-from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
@@ -32,15 +31,15 @@ IN_COMMON = 0.0025
 XNNPACK_CLOCK_NS = 1000.0
 # Ways are counted exactly, in floating point, as long as there are no more than two to the power of this.
 _MOST_COUNTED = 53
-# Pairwise averages that are held in memory together, and launches of which all pairs are still worth it.
-_PAIRS = 1 << 22
+# Launches of which all pairs are still worth it.
 _MOST_LAUNCHES = 1000
+CONFIDENCE = 0.95
 
 
 @functools.lru_cache
-def signed_rank_cut(launches: int, confidence: float) -> int:
+def signed_rank_cut(launches: int) -> int:
     """Return how many of the pairwise averages lie outside on each side; 0 where so few launches bound nothing."""
-    tail = (1 - confidence) / 2
+    tail = (1 - CONFIDENCE) / 2
     if launches > _MOST_COUNTED:
         spread = math.sqrt(launches * (launches + 1) * (2 * launches + 1) / 24)
         return int(launches * (launches + 1) / 4 + _normal_quantile(tail) * spread)
@@ -52,9 +51,9 @@ def signed_rank_cut(launches: int, confidence: float) -> int:
 
 
 @functools.lru_cache
-def rank_sum_cut(first: int, second: int, confidence: float) -> int:
+def rank_sum_cut(first: int, second: int) -> int:
     """Return the same of all differences between two sets of launches that have nothing in common."""
-    tail, total = (1 - confidence) / 2, math.comb(first + second, first)
+    tail, total = (1 - CONFIDENCE) / 2, math.comb(first + second, first)
     if total > 2**_MOST_COUNTED:
         spread = math.sqrt(first * second * (first + second + 1) / 12)
         return int(first * second / 2 + _normal_quantile(tail) * spread)
@@ -68,65 +67,40 @@ def rank_sum_cut(first: int, second: int, confidence: float) -> int:
     return int(np.sum(np.cumsum(ways) <= tail * total))
 
 
-def enough_launches(before: int, after: int, paired: bool, confidence: float = 0.95) -> bool:
+def enough_launches(before: int, after: int, paired: bool) -> bool:
     """Return whether so many launches of each side bound anything by themselves."""
-    cut = signed_rank_cut(before, confidence) if paired else rank_sum_cut(before, after, confidence)
-    return cut > 0
+    return (signed_rank_cut(before) if paired else rank_sum_cut(before, after)) > 0
 
 
-def log_ratio_bounds(
-    before: Numbers, after: Numbers, paired: bool, confidence: float = 0.95
-) -> tuple[Numbers, Numbers] | None:
-    """Return bounds of log(before / after) for each row of launches' log medians; None if the launches are too few."""
+def log_ratio_bounds(before: Numbers, after: Numbers, paired: bool) -> tuple[float, float] | None:
+    """Return bounds of log(before / after) from launches' log medians; None if the launches are too few."""
     before, after = _fewer(before), _fewer(after)
     if paired:
-        cut = signed_rank_cut(before.shape[1], confidence)
-        i, j = np.triu_indices(before.shape[1])
+        i, j = np.triu_indices(len(before))
         difference = before - after
-        return _bounds(cut, len(before), len(i), lambda rows: (difference[rows][:, i] + difference[rows][:, j]) / 2)
-    cut = rank_sum_cut(before.shape[1], after.shape[1], confidence)
-    pairs = before.shape[1] * after.shape[1]
-    return _bounds(
-        cut, len(before), pairs, lambda rows: (before[rows, :, None] - after[rows, None, :]).reshape(-1, pairs)
-    )
+        cut, averages = signed_rank_cut(len(before)), (difference[i] + difference[j]) / 2
+    else:
+        cut, averages = rank_sum_cut(len(before), len(after)), np.subtract.outer(before, after).ravel()
+    averages.sort()
+    return (float(averages[cut - 1]), float(averages[-cut])) if cut else None
 
 
 def _fewer(launches: Numbers) -> Numbers:
     """Return the same with neighbouring launches merged where there are too many for all pairs."""
-    if launches.shape[1] <= _MOST_LAUNCHES:
+    if len(launches) <= _MOST_LAUNCHES:
         return launches
-    return np.stack([part.mean(axis=1) for part in np.array_split(launches, _MOST_LAUNCHES, axis=1)], axis=1)
+    return np.array([part.mean() for part in np.array_split(launches, _MOST_LAUNCHES)])
 
 
-def _bounds(cut: int, rows: int, pairs: int, averages: Callable[[slice], Numbers]) -> tuple[Numbers, Numbers] | None:
-    """Return the outermost averages that stay when `cut - 1` are left out on either side, for all rows."""
-    if cut == 0:
-        return None
-    low, high = np.empty(rows), np.empty(rows)
-    step = max(1, _PAIRS // pairs)
-    for start in range(0, rows, step):
-        part = slice(start, min(start + step, rows))
-        found = np.sort(averages(part), axis=1)
-        low[part], high[part] = found[:, cut - 1], found[:, -cut]
-    return low, high
-
-
-def assumed_reach(
-    before: Numbers, after: Numbers, launches: tuple[int, int], paired: bool, confidence: float = 0.95
-) -> Numbers:
+def assumed_reach(before: Numbers, after: Numbers, launches: tuple[int, int], paired: bool) -> float:
     """Return how far log(before / after) may be off where launches are too few: what turns show, and an assumed spread.
 
-    `before` and `after` hold a row of turns' log medians each. Two turns at least are needed to say anything.
+    `before` and `after` are turns' log medians. Two turns at least are needed to say anything.
     """
-    if paired:
-        variance, turns = _variance_of_mean(before - after), before.shape[1]
-    else:
-        variance = _variance_of_mean(before) + _variance_of_mean(after)
-        turns = min(before.shape[1], after.shape[1])
-    within = student_t(confidence, turns - 1) * np.sqrt(variance)
+    variance, freedom = _variance(before[None, :], after[None, :], paired)
+    within = student_t(CONFIDENCE, freedom) * math.sqrt(variance[0])
     between = ASSUMED_SPREAD * math.sqrt(1 / launches[0] + 1 / launches[1])
-    result: Numbers = np.hypot(within, _normal_quantile(0.5 + confidence / 2) * between)
-    return result
+    return math.hypot(within, _normal_quantile(0.5 + CONFIDENCE / 2) * between)
 
 
 def _normal_quantile(p: float) -> float:
@@ -161,47 +135,31 @@ def _within_t(t: float, freedom: int) -> float:
     return math.sin(angle) * total
 
 
-def mean_reach(before: Numbers, after: Numbers, paired: bool, among: int, confidence: float = 0.95) -> Numbers | None:
+def mean_reach(before: Numbers, after: Numbers, paired: bool, among: int) -> Numbers | None:
     """Return how far the mean of each row of `before - after` may be off, so that all of `among` bounds hold.
 
     A column is a launch. None where there are too few launches to bound anything.
     """
     sizes = before.shape[1], after.shape[1]
     paired = paired and sizes[0] == sizes[1]
-    if not enough_launches(*sizes, paired, confidence):
+    if not enough_launches(*sizes, paired):
         return None
-    if paired:
-        variance, freedom = _variance_of_mean(before - after), sizes[0] - 1
-    else:
-        variance = _variance_of_mean(before) + _variance_of_mean(after)
-        freedom = min(sizes) - 1
-    result: Numbers = student_t(1 - (1 - confidence) / max(1, among), freedom) * np.sqrt(variance)
+    variance, freedom = _variance(before, after, paired)
+    result: Numbers = student_t(1 - (1 - CONFIDENCE) / max(1, among), freedom) * np.sqrt(variance)
     return result
 
 
-class Groups:
-    """Executions told apart by launch and, within a launch, by turn; both numbered in the order of execution."""
-
-    def __init__(self, launch: npt.NDArray[np.int64], turn: npt.NDArray[np.int64]) -> None:
-        self.launches = np.unique(launch)
-        self._launch, self._turn = launch, turn
-
-    def launch_medians(self, times: Numbers) -> Numbers:
-        """Return one column per launch: the median over its executions."""
-        return _medians(times, self._launch)
-
-    def turn_medians(self, times: Numbers) -> Numbers:
-        return _medians(times, self._turn)
+def _variance(before: Numbers, after: Numbers, paired: bool) -> tuple[Numbers, int]:
+    """Return the variance of the mean of each row of `before - after`, and its degrees of freedom."""
+    columns = [before - after] if paired else [before, after]
+    size = min(each.shape[1] for each in columns)
+    if size < 2:
+        return np.full(len(before), np.nan), 0
+    return np.sum([each.var(axis=1, ddof=1) / each.shape[1] for each in columns], axis=0), size - 1
 
 
 def part_intervals(
-    before: Numbers,
-    after: Numbers,
-    ratio: Numbers,
-    paired: bool,
-    among: int,
-    resolution_ns: float | Numbers = 0.0,
-    confidence: float = 0.95,
+    before: Numbers, after: Numbers, ratio: Numbers, paired: bool, among: int, resolution_ns: float | Numbers = 0.0
 ) -> list[Interval]:
     """Return for each part (a row with a column per launch) the `ratio` that is shown, and bounds that hold it.
 
@@ -211,7 +169,7 @@ def part_intervals(
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         sides = np.log(before), np.log(after)
-        reach = mean_reach(*sides, paired, among, confidence) if len(ratio) else None
+        reach = mean_reach(*sides, paired, among) if len(ratio) else None
         if reach is None:
             return [(None, None, None)] * len(ratio)
         middle = sides[0].mean(axis=1) - sides[1].mean(axis=1)
@@ -223,74 +181,21 @@ def part_intervals(
     return [_interval(*row) for row in zip(ratio.tolist(), low.tolist(), high.tolist(), strict=True)]
 
 
+def _interval(ratio: float, low: float, high: float) -> Interval:
+    if not (math.isfinite(ratio) and ratio > 0):
+        return None, None, None
+    return (ratio, low, high) if math.isfinite(low) and math.isfinite(high) else (ratio, None, None)
+
+
 def difference_intervals(
-    before: Numbers,
-    after: Numbers,
-    shown: Numbers,
-    paired: bool,
-    among: int,
-    resolution_ns: Numbers,
-    confidence: float = 0.95,
+    before: Numbers, after: Numbers, shown: Numbers, paired: bool, among: int, resolution_ns: Numbers
 ) -> tuple[Numbers, Numbers] | None:
     """Return bounds of `after - before` for each part, which hold all together and hold `shown`; a part that one side
     does not have took no time there. None where launches are too few, as of `part_intervals`."""
-    reach = mean_reach(before, after, paired, among, confidence) if len(shown) else None
+    reach = mean_reach(before, after, paired, among) if len(shown) else None
     if reach is None:
         return None
     sides = before.mean(axis=1), after.mean(axis=1)
     reach = reach + IN_COMMON * (sides[0] + sides[1]) + resolution_ns / 2
     middle = sides[1] - sides[0]
     return np.minimum(middle - reach, shown), np.maximum(middle + reach, shown)
-
-
-def ratio_intervals(
-    before: tuple[Numbers, Groups],
-    after: tuple[Numbers, Groups],
-    ratio: Numbers,
-    paired: bool,
-    confidence: float = 0.95,
-) -> list[Interval]:
-    """Return for each row of executions: `ratio`, which is shown, and bounds of before over after that hold it."""
-    if len(ratio) == 0:
-        return []
-    (old, old_groups), (new, new_groups) = before, after
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sides = np.log(old_groups.launch_medians(old)), np.log(new_groups.launch_medians(new))
-        paired = paired and np.array_equal(old_groups.launches, new_groups.launches)
-        bounds = log_ratio_bounds(*sides, paired, confidence)
-        if bounds is None:
-            turns = np.log(old_groups.turn_medians(old)), np.log(new_groups.turn_medians(new))
-            paired = paired and turns[0].shape == turns[1].shape
-            reach = assumed_reach(*turns, (sides[0].shape[1], sides[1].shape[1]), paired, confidence)
-            bounds = np.log(ratio) - reach, np.log(ratio) + reach
-        # The ratio shown and the middle of the launches estimate one thing: where they disagree, neither is certain.
-        low = np.minimum(np.exp(bounds[0]), ratio)
-        high = np.maximum(np.exp(bounds[1]), ratio)
-    return [_interval(*row) for row in zip(ratio.tolist(), low.tolist(), high.tolist(), strict=True)]
-
-
-def _interval(ratio: float, low: float, high: float) -> Interval:
-    if not (math.isfinite(ratio) and ratio > 0):
-        return None, None, None
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return ratio, None, None
-    return ratio, low, high
-
-
-def _medians(times: Numbers, group: npt.NDArray[np.int64]) -> Numbers:
-    """Return one column per group: the median over its executions; groups of equal size are taken together."""
-    order = np.argsort(group, kind="stable")
-    _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
-    result = np.empty((len(times), len(first)))
-    for size in np.unique(sizes):
-        alike = np.flatnonzero(sizes == size)
-        members = order[first[alike, None] + np.arange(size)]
-        result[:, alike] = np.median(times[:, members], axis=2)
-    return result
-
-
-def _variance_of_mean(columns: Numbers) -> Numbers:
-    if columns.shape[1] < 2:
-        return np.full(len(columns), np.nan)
-    result: Numbers = columns.var(axis=1, ddof=1) / columns.shape[1]
-    return result

@@ -1,23 +1,26 @@
 """Latency of one experiment, and two experiments held against each other with an honest interval."""
 
 import itertools
+import math
 from typing import Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from model_profiling.analysis.timing.intervals import IN_COMMON, Groups, enough_launches, ratio_intervals
+from model_profiling.analysis.timing.intervals import (
+    CONFIDENCE,
+    IN_COMMON,
+    Numbers,
+    assumed_reach,
+    enough_launches,
+    log_ratio_bounds,
+)
 from model_profiling.base.units import counted
-from model_profiling.store.run_directory import ExperimentRecord, Samples, Turn
+from model_profiling.store.run_directory import MOST_PREEMPTED, ExperimentRecord, Samples, Turn, preempted_share
 
 Verdict = Literal["faster", "slower", "no difference seen"]
 _LEAST_TURNS = 4
 _MOST_POINTS = 500
-# A busy machine does not slow all things alike: a long execution is interrupted where a short one slips through.
-# Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
-# over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
-_MOST_PREEMPTED = 0.3
 
 
 class Latency(msgspec.Struct, frozen=True):
@@ -49,7 +52,7 @@ class Latency(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether other work took the processor away so often that medians cannot be relied on."""
-        return self.preempted > _MOST_PREEMPTED
+        return self.preempted > MOST_PREEMPTED
 
     @property
     def mad_percent(self) -> float | None:
@@ -84,6 +87,8 @@ class Comparison(msgspec.Struct, frozen=True):
     # standard deviations); None: too few launches to tell, and the interval rests on an assumed spread.
     launches: int = 1
     launch_spread_percent: float | None = None
+    # Where too few turns bound nothing: between which ratios executions place it, if launches differ as is assumed.
+    estimate: tuple[float, float] | None = None
 
     @property
     def reliable(self) -> bool:
@@ -100,7 +105,7 @@ def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
 
 def summarise(turns: list[Turn]) -> Latency:
     """Describe all executions of all turns together."""
-    ms = np.sort(_executions(turns)[0][0] / 1e6)
+    ms = np.sort(_executions(turns) / 1e6)
     median = float(np.median(ms))
     mad = float(np.median(np.abs(ms - median)))
     cut = int(len(ms) * 0.1)
@@ -120,7 +125,7 @@ def summarise(turns: list[Turn]) -> Latency:
         p90_ms=float(np.percentile(ms, 90)),
         p95_ms=float(np.percentile(ms, 95)),
         p99_ms=float(np.percentile(ms, 99)),
-        cv_percent=float(ms.std() / mean * 100) if mean else 0.0,
+        cv_percent=float(ms.std(ddof=1) / mean * 100) if mean and len(ms) > 1 else 0.0,
         outliers=int(np.sum((ms < q1 - fence) | (ms > q3 + fence))),
         drift_percent=drift,
         launches=len(medians),
@@ -143,7 +148,7 @@ def _drift_percent(turns: list[Turn]) -> float:
     return slope * (len(medians) - 1) / float(np.median(medians)) * 100
 
 
-def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> list[str]:
+def _warnings(turns: list[Turn], ms: Numbers, drift: float) -> list[str]:
     """Say what makes these executions hard to believe: drift, a warm-up that was too short, noise."""
     found = []
     medians = _turn_medians(turns)
@@ -165,7 +170,7 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
     noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
         found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock frequency changes")
-    if preempted_share(turns) > _MOST_PREEMPTED:
+    if preempted_share(turns) > MOST_PREEMPTED:
         found.append(
             f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
         )
@@ -174,79 +179,75 @@ def _warnings(turns: list[Turn], ms: npt.NDArray[np.float64], drift: float) -> l
     return found
 
 
-def compare(
-    before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool, confidence: float = 0.95
-) -> Comparison:
+def compare(before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paired: bool) -> Comparison:
     """Return the ratio of medians with an interval over launches, which alone are independent of each other.
 
     Paired means that launch n of both ran side by side, turn by turn, so that common drift cancels.
     """
-    (before_name, before_turns), (after_name, after_turns) = before, after
-    if paired:
-        common = {t.turn for t in before_turns} & {t.turn for t in after_turns}
-        before_turns = [t for t in before_turns if t.turn in common] or before_turns
-        after_turns = [t for t in after_turns if t.turn in common] or after_turns
-    first, second = _executions(before_turns), _executions(after_turns)
-    medians = np.median(first[0]), np.median(second[0])
+    sides = [before[1], after[1]]
+    if paired and (common := {t.turn for t in before[1]} & {t.turn for t in after[1]}):
+        sides = [[turn for turn in side if turn.turn in common] for side in sides]
+    executions = [_executions(side) for side in sides]
+    medians = [np.median(each) for each in executions]
     ratio = float(medians[0] / medians[1])
-    turns = min(len(before_turns), len(after_turns))
-    launches = [launch_medians_of(side) for side in (before_turns, after_turns)]
-    low, high, width = 0.0, None, None
+    turns = min(map(len, sides))
+    launches = [launch_medians_of(side) for side in sides]
+    counts = len(launches[0]), len(launches[1])
+    low, high, width, estimate, spread = 0.0, None, None, None, None
     verdict: Verdict = "no difference seen"
-    spread = None
     if turns >= _LEAST_TURNS:
-        _, lower, high = ratio_intervals(first, second, np.array([ratio]), paired, confidence=confidence)[0]
-        assert lower is not None and high is not None
+        beside = paired and {turn.launch for turn in sides[0]} == {turn.launch for turn in sides[1]}
+        bounds = log_ratio_bounds(np.log(launches[0]), np.log(launches[1]), beside)
+        if bounds is None:
+            logs = [np.log(_turn_medians(side)) for side in sides]
+            reach = assumed_reach(logs[0], logs[1], counts, paired and len(logs[0]) == len(logs[1]))
+            bounds = math.log(ratio) - reach, math.log(ratio) + reach
         margin = 1 + IN_COMMON
-        low, high = lower / margin, high * margin
-        verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
-        width = ((high - low) / 2 / ratio + IN_COMMON) * 100
-        sizes = len(launches[0]), len(launches[1])
-        if enough_launches(*sizes, paired and sizes[0] == sizes[1], confidence):
+        # The ratio shown and the middle of the launches estimate one thing: where they disagree, neither is certain.
+        low, high = min(math.exp(bounds[0]), ratio) / margin, max(math.exp(bounds[1]), ratio) * margin
+        verdict, width = judge(ratio, low, high)
+        if enough_launches(*counts, beside):
             spread = max(_spread_percent(side) or 0.0 for side in launches)
+    elif min(each.size for each in executions) > 1:
+        reach = assumed_reach(np.log(executions[0]), np.log(executions[1]), counts, False)
+        estimate = ratio * math.exp(-reach), ratio * math.exp(reach)
     return Comparison(
-        before_name,
-        after_name,
-        ratio,
-        low,
-        high,
-        confidence,
-        verdict,
-        width,
-        paired,
-        turns,
-        contended=any(preempted_share(side) > _MOST_PREEMPTED for side in (before_turns, after_turns)),
+        *(before[0], after[0], ratio, low, high, CONFIDENCE, verdict, width, paired, turns),
+        contended=any(preempted_share(side) > MOST_PREEMPTED for side in sides),
         before_ms=float(medians[0]) / 1e6,
         after_ms=float(medians[1]) / 1e6,
-        launches=min(map(len, launches)),
+        launches=min(counts),
         launch_spread_percent=spread,
+        estimate=estimate,
     )
 
 
-def _executions(turns: list[Turn]) -> tuple[npt.NDArray[np.float64], Groups]:
-    """Return all executions in one row, and which launch and turn each belongs to."""
-    lengths = [len(turn.ns) for turn in turns]
-    ns = np.fromiter(itertools.chain.from_iterable(turn.ns for turn in turns), np.float64, sum(lengths))[None, :]
-    launch, turn = np.repeat(np.array([(turn.launch, turn.turn) for turn in turns]), lengths, axis=0).T
-    return ns, Groups(launch, turn)
+def judge(ratio: float, low: float, high: float) -> tuple[Verdict, float]:
+    """Return the verdict on an interval, and the smallest change, in percent, that could have been told from none."""
+    margin = 1 + IN_COMMON
+    verdict: Verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
+    return verdict, ((high - low) / 2 / ratio + IN_COMMON) * 100
 
 
-def _turn_medians(turns: list[Turn]) -> npt.NDArray[np.float64]:
-    """Return one median per turn, in order; all at once, since a long run has a hundred thousand turns."""
-    ns, _ = _executions(turns)
-    number = np.repeat(np.arange(len(turns)), [len(turn.ns) for turn in turns])
-    result: npt.NDArray[np.float64] = Groups(number, number).turn_medians(ns)[0]
-    return result
+def _executions(turns: list[Turn]) -> Numbers:
+    return np.fromiter(itertools.chain.from_iterable(turn.ns for turn in turns), np.float64)
 
 
-def launch_medians_of(turns: list[Turn]) -> npt.NDArray[np.float64]:
+def _turn_medians(turns: list[Turn]) -> Numbers:
+    """Return one median per turn, in order; without numpy, which takes its time for each of a hundred thousand."""
+    ordered = (sorted(turn.ns) for turn in turns)
+    return np.array([(ns[(len(ns) - 1) // 2] + ns[len(ns) // 2]) / 2 for ns in ordered])
+
+
+def launch_medians_of(turns: list[Turn]) -> Numbers:
     """Return the median of each launch, in nanoseconds."""
-    ns, groups = _executions(turns)
-    result: npt.NDArray[np.float64] = groups.launch_medians(ns)[0]
-    return result
+    launches: dict[int, list[int]] = {}
+    for turn in turns:
+        launches.setdefault(turn.launch, []).extend(turn.ns)
+    return np.array([np.median(launches[number]) for number in sorted(launches)])
 
 
-def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
+def _spread_percent(medians: Numbers) -> float | None:
     """Return how much launches differ, in percent: a standard deviation, from the median deviation so that one
     disturbed launch does not make it; None for fewer than three."""
     if len(medians) < 3:
@@ -258,8 +259,3 @@ def _spread_percent(medians: npt.NDArray[np.float64]) -> float | None:
 def preempted_traces(samples: Samples, stops_clock: bool) -> float:
     """Return the share of traced executions in which other work took time that operators' times do not leave out."""
     return 0.0 if stops_clock else preempted_share(samples.traced)
-
-
-def preempted_share(turns: list[Turn]) -> float:
-    """Return the share of executions in which other work took the processor away."""
-    return sum(turn.preempted for turn in turns) / max(1, sum(len(turn.ns) for turn in turns))

@@ -6,8 +6,7 @@ Their operators are the same, and only their times tell them apart. Averaged tog
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.analysis.timing.profile import Nanoseconds, Profile
-from model_profiling.analysis.timing.quantiles import median
+from model_profiling.analysis.timing.profile import Nanoseconds, Profile, median
 
 # A method whose inputs vary in size keeps something between executions: a cache.
 _CACHES = ("update_cache", "kv_cache", "custom_sdpa", "index_put", "copy_")

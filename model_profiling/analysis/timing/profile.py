@@ -7,6 +7,7 @@ every execution, exactly.
 
 import functools
 import itertools
+import math
 from typing import Literal
 
 import msgspec
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from model_profiling.analysis.timing.categories import Category, CategoryTable, OperatorClass, strip_instance
 from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump
-from model_profiling.upstream.event_names import DELEGATE_CALL, OPERATOR_CALL
+from model_profiling.upstream.names_in_files import DELEGATE_CALL, OPERATOR_CALL
 
 Where = Literal["delegated", "portable", "runtime"]
 # What time is counted under: a category of operators, or ExecuTorch itself.
@@ -79,6 +80,18 @@ class Profile(msgspec.Struct, frozen=True, eq=False, dict=True):
         hardly any execution is. Whatever is computed from this adds up, in each execution and on average.
         """
         return _undisturbed(self.times)
+
+    @functools.cached_property
+    def typical(self) -> Nanoseconds:
+        """What each instance takes in a typical execution: the mean of `steady` over the middle half of executions by
+        their undisturbed total. All rows are of the same executions, so they add up, and to the median total, also
+        where the clock changes and the mean of all executions is none that occurs."""
+        totals = self.steady.sum(axis=0)
+        count = max(1, (self.executions + 1) // 2)
+        first = (self.executions - count) // 2
+        middle = np.sort(np.argsort(totals, kind="stable")[first : first + count])
+        result: Nanoseconds = self.steady[:, middle].mean(axis=1)
+        return result
 
     @functools.cached_property
     def launch_times(self) -> Nanoseconds:
@@ -236,3 +249,24 @@ def _instance(label: str, delegated: bool, chain: int, instruction: int, table: 
         return Instance(name, name, "runtime", chain, instruction, OperatorClass("Other", "overhead", "", ""))
     operator = strip_instance(label)
     return Instance(operator, operator, "portable", chain, instruction, table.classify_operator(operator, False))
+
+
+Numbers = npt.NDArray[np.float64]
+
+
+def median(ordered: Numbers) -> Numbers:
+    """Return the middle of each sorted row: the mean of the two in the middle where their number is even."""
+    size = ordered.shape[1]
+    result: Numbers = (ordered[:, (size - 1) // 2] + ordered[:, size // 2]) / 2
+    return result
+
+
+def quantile(ordered: Numbers, share: float) -> Numbers:
+    """Return what `share` of each sorted row is below, on a straight line between neighbours, as numpy has it."""
+    place = share * (ordered.shape[1] - 1)
+    low = ordered[:, math.floor(place)]
+    high = ordered[:, min(math.floor(place) + 1, ordered.shape[1] - 1)]
+    part = place - math.floor(place)
+    # From the nearer end, so that nothing is rounded past it.
+    result: Numbers = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+    return result

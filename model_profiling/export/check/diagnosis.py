@@ -1,12 +1,14 @@
 """Why an exported program does not run: the operators at fault, found by leaving some out, and what runs instead."""
 
+import functools
 import shlex
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
 import torch
 
 from model_profiling.analysis.graph.sources import read_sources
@@ -15,30 +17,45 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.units import counted
 from model_profiling.export.beside import beside
+from model_profiling.export.check.reproduction import reproduction
 from model_profiling.export.check.verification import Failure, VerificationOutcome, execute_program
-from model_profiling.export.command import arguments, typed
 from model_profiling.export.lower.capture_and_lower import capture_prepared, lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
-from model_profiling.export.lower.lowering import LoweredProgram, emit, lower, lowering_of
-from model_profiling.export.prepare.preparation import prepare, quantize
-from model_profiling.export.program_files import write_program, write_samples
-from model_profiling.export.request import ExportRequest
+from model_profiling.export.lower.lowering import LoweredProgram, capture, emit, lower, lowering_of
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.preparation import Prepared, prepare
+from model_profiling.export.publish import write_program, write_samples
+from model_profiling.export.request import ExportRequest, arguments, differing, typed
 from model_profiling.export.stages import Stages
 from model_profiling.models.loading import LoadedModel
 from model_profiling.platforms.operator_libraries import missing_operators
 from model_profiling.runner.build import build_runner
 from model_profiling.store.artifacts import CANNOT_RUN, ExportPaths, ExportRecord
 
-# How long to look for the reason, and how often to export for it.
+# How long to look for the reason, in seconds of the processor, and how often to export for it.
 _LONGEST_S = 90.0
 _MOST_TRIES = 30
 _MOST_PLACES = 3
 _CONVERSIONS = ("quantized_decomposed.", "dim_order_ops.")
+_LAYER_NORM = "aten.native_layer_norm.default"
+_FAILED = "export failed: "
 _OWN_RUNNER = "To run it with a runner of your own, export with --no-verify and give it as runner_path."
 
 
 class _EnoughError(Exception):
     """Time or tries are used up."""
+
+
+@dataclass(frozen=True)
+class Culprits:
+    """The operators at fault: how many of which, where in the model, in which of its modules; and what to leave out of
+    delegates so that the program runs, if that was found."""
+
+    text: str
+    modules: tuple[str, ...] = ()
+    outside: tuple[str, ...] = ()
+    # Their operators and lines.
+    places: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass
@@ -49,58 +66,85 @@ class Attempts:
     load: Callable[[], LoadedModel]
     record: ExportRecord
     stages: Stages
-    announce: Callable[[str], None]
     tries: int = 0
-    began: float = field(default_factory=time.monotonic)
-    _captured: tuple[Any, Any] | None = None
+    began: float = field(default_factory=time.process_time)
 
     def without(self, leave_out: Collection[str]) -> tuple[VerificationOutcome | None, LoweredProgram | None]:
         """Execute the same export with some operators outside of every delegate; None if that cannot be lowered."""
-        with self._try() as quiet:
-            if self._captured is None:
-                self._captured = capture_prepared(self._prepared(self.request), self.request, quiet)
-            captured, prepared = self._captured
-            try:
-                lowered = lower(captured, **lowering_of(self.request), leave_out=leave_out)
-                return self._executed(emit(lowered), prepared), lowered
-            except Exception:  # noqa: BLE001 - whatever ExecuTorch raises for a graph that it cannot lower
-                return None, None
+        self._count()
+        captured, prepared = self._captured
+        try:
+            how = lowering_of(replace(self.request, leave_out=(*self.request.leave_out, *leave_out)))
+            lowered = lower(captured, **how)
+            return self._executed(emit(lowered), prepared), lowered
+        except Exception:  # noqa: BLE001 - whatever ExecuTorch raises for a graph that it cannot lower
+            return None, None
 
     def instead(self, request: ExportRequest) -> bool:
         """Return whether another export of the model runs."""
-        with self._try() as quiet:
-            try:
-                _, program, prepared = lower_prepared(self._prepared(request), request, quiet)
-                return _runs(self._executed(program, prepared))
-            except Exception:  # noqa: BLE001 - it is no way out, for whatever reason
-                return False
+        self._count()
+        try:
+            _, program, prepared = lower_prepared(prepare(self.load(), request), request, self._quiet)
+            return _runs(self._executed(program, prepared))
+        except Exception:  # noqa: BLE001 - it is no way out, for whatever reason
+            return False
 
-    @contextmanager
-    def _try(self) -> Iterator[Stages]:
-        if self.tries >= _MOST_TRIES or time.monotonic() - self.began > _LONGEST_S:
+    def _count(self) -> None:
+        if self.tries >= _MOST_TRIES or time.process_time() - self.began > _LONGEST_S:
             raise _EnoughError
         self.tries += 1
-        self.announce(f"look for the reason, try {self.tries}")
-        yield replace(self.stages, log=None, announce=lambda stage: None, seconds={})
+        self.stages.announce(f"look for the reason, try {self.tries}")
 
-    def _prepared(self, request: ExportRequest) -> Any:
-        prepared = prepare(self.load(), request)
-        return quantize(prepared, request) if dtype_of(request.dtype).quantized else prepared
+    @property
+    def _quiet(self) -> Stages:
+        return replace(self.stages, log=None, announce=lambda stage: None, seconds={})
 
-    def _executed(self, program: Any, prepared: Any) -> VerificationOutcome:
+    @functools.cached_property
+    def _captured(self) -> tuple[torch.export.ExportedProgram, Prepared]:
+        return capture_prepared(prepare(self.load(), self.request), self.request, self._quiet)
+
+    def script(self, culprits: Culprits) -> str:
+        """Return a script of its own that shows what is wrong; '' if no small one does."""
+        if not culprits.places:
+            return ""
+        self.stages.announce("look for the smallest piece that is wrong")
+        captured, prepared = self._captured
+        return reproduction(captured, culprits.places, functools.partial(self._goes_wrong, prepared))
+
+    def _goes_wrong(self, prepared: Prepared, module: torch.nn.Module, call: tuple[torch.Tensor, ...]) -> bool:
+        try:
+            made = emit(lower(capture(module, call, {}, None), "xnnpack"))
+            with torch.no_grad():
+                outputs = list(module.float()(*samples.as_dtype(call, torch.float32)))
+        except Exception:  # noqa: BLE001 - this piece shows nothing
+            return False
+        kept = samples.as_dtype(outputs, call[0].dtype) if call[0].is_floating_point() else outputs
+        piece = replace(prepared, inputs=list(call), outputs=kept)
+        parts = {"inputs": samples.describe(piece.inputs, f"{self.request.paths.stem}_inputs", "input", ())}
+        parts |= {"outputs": samples.describe(kept, f"{self.request.paths.stem}_expected", "output", ())}
+        record = msgspec.structs.replace(self.record, **parts, files={})
+        failure = self._executed(made, piece, record).failure
+        return failure is not None and failure.wrong
+
+    def _executed(self, program: Any, prepared: Any, record: ExportRecord | None = None) -> VerificationOutcome:
         with files.scratch_directory("sme2-kit-try-") as folder:
             paths = ExportPaths(folder / f"{self.request.paths.stem}.pte")
             write_program(program, paths)
             write_samples(prepared, paths)
-            return execute_program(paths, self.record)
+            return execute_program(paths, record or self.record)
 
 
-@dataclass(frozen=True)
-class Culprits:
-    """The operators at fault: how many of which, where in the model, in which of its modules."""
+@dataclass
+class Diagnosis(Exception):  # noqa: N818 - it says what is wrong, and is raised to go on
+    """What is wrong with a program, for the user, and another export of the model that was tried and is right."""
 
-    text: str
-    modules: tuple[str, ...] = ()
+    error: RunError
+    way_out: ExportRequest | None
+
+    def remedy(self, request: ExportRequest) -> str:
+        """Say what is wrong with what was asked for, and what is different now."""
+        assert self.way_out is not None
+        return f"{self.error.message.removeprefix(_FAILED)}; exported with {differing(self.way_out, request)} instead"
 
 
 def does_not_run(
@@ -111,11 +155,11 @@ def does_not_run(
     record: ExportRecord,
     nodes: list[LoweredNode],
     stages: Stages,
-) -> RunError:
-    """Return the error of an export whose program fails; `paths` are those of the program, which is not kept."""
+) -> Diagnosis:
+    """Return why a program fails, and what does not; `paths` are those of the program, which is not kept."""
     log = request.outdir / f"{request.paths.stem}_export.log"
     files.write_text(log, f"{failure}\n\n{failure.log}\n{stages.said.getvalue()}")
-    attempts = Attempts(request, load, record, stages, stages.announce)
+    attempts = Attempts(request, load, record, stages)
     culprits = Culprits("")
     way_out = None
     with beside("which operator is at fault is not known"), suppress(_EnoughError):
@@ -123,17 +167,30 @@ def does_not_run(
             culprits = _by_name(failure.missing, nodes)
         elif failure.operator:
             culprits = _by_instruction(failure, paths, nodes)
-        else:
+        elif rows := _wrong_norms(request, failure, record, nodes):
+            way_out = replace(request, rewrites=("norm",))
+            way_out = way_out if attempts.instead(way_out) else None
+            culprits = _found(rows, f"{_listed(rows)}, ExecuTorch's own kernel") if way_out else culprits
+        known = tuple(name for name, places in (record.rewrites or {}).items() if places)
+        if not culprits.text:
             culprits = _by_splitting(attempts, nodes)
-        way_out = next((each for each in _instead(request, culprits, failure) if attempts.instead(each)), None)
+        others = _instead(request, culprits, failure, known)
+        way_out = way_out or next((each for each in others if attempts.instead(each)), None)
+    script = request.paths.reproduction
+    if failure.wrong:
+        with beside("no script shows it"):
+            if text := attempts.script(culprits):
+                files.write_text(script, text)
     because = f", because of {culprits.text}" if culprits.text else ""
     if failure.missing:
         hint = f"Write the model without. {_OWN_RUNNER}"
     else:
-        hint = f"The runner's log is in {log}; --no-verify writes the program as it is."
+        as_it_is = "--allow-wrong" if failure.wrong else "--no-verify"
+        hint = f"The runner's log is in {log}; {as_it_is} writes the program as it is."
+        hint += f" {script} shows it with torch and executorch alone, for a report to them." if script.exists() else ""
     # The command comes last: it is to be copied.
     tried = f" This was tried, and runs: {_as_asked(way_out, record, request)}" if way_out is not None else ""
-    return RunError(f"export failed: the program {failure}{because}", f"{hint}{tried}")
+    return Diagnosis(RunError(f"{_FAILED}the program {failure}{because}", f"{hint}{tried}"), way_out)
 
 
 def missing_remarks(paths: ExportPaths, nodes: list[LoweredNode]) -> list[str]:
@@ -157,12 +214,19 @@ def _as_asked(way_out: ExportRequest, record: ExportRecord, request: ExportReque
     return f"export(..., {arguments(way_out, request)})"
 
 
-def _instead(request: ExportRequest, culprits: Culprits, failure: Failure) -> Iterator[ExportRequest]:
-    """Yield other exports of the model that may run, those that change least first."""
+def _instead(
+    request: ExportRequest, culprits: Culprits, failure: Failure, rewrites: tuple[str, ...]
+) -> Iterator[ExportRequest]:
+    """Yield other exports of the model that may run, those that change least first; `rewrites` are those that would
+    change something."""
     if request.io_layout != "contiguous":
         yield replace(request, io_layout="contiguous")
     if request.rewrites:
         yield replace(request, rewrites=())
+    if culprits.outside:
+        yield replace(request, leave_out=(*request.leave_out, *culprits.outside))
+    if failure.wrong and rewrites and not request.rewrites:
+        yield replace(request, rewrites=rewrites)
     if dtype_of(request.dtype).converts and culprits.modules:
         yield replace(request, keep_fp32=(*request.keep_fp32, *culprits.modules))
     if failure.missing or failure.operator or request.backend != "xnnpack":
@@ -205,7 +269,7 @@ def _by_splitting(attempts: Attempts, nodes: list[LoweredNode]) -> Culprits:
             failing = [name for name in (*other.missing, other.operator) if name] if other is not None else []
             if lowered is not None and failing:
                 return _by_name(failing, lowered.nodes)
-            return Culprits(_one_of(delegated))
+            return Culprits(_one_of([node for node in nodes if node.delegate is None] or delegated))
         kinds = _fewest(kinds, lambda some: _runs(attempts.without(some)[0]))
         found = [node for node in delegated if node.op in kinds]
         names = _fewest([node.name for node in found], lambda some: _runs(attempts.without(some)[0]))
@@ -216,7 +280,24 @@ def _by_splitting(attempts: Attempts, nodes: list[LoweredNode]) -> Culprits:
     _, lowered = attempts.without(())
     modules = _modules(lowered) if lowered is not None else {}
     kept = tuple(dict.fromkeys(path for node in found if (path := modules.get(node.name))))
-    return Culprits(f"{_listed(found)} in XNNPACK's delegate; outside of it the program runs", kept)
+    every = {node.op for node in found if all(each in found for each in delegated if each.op == node.op)}
+    leave_out = dict.fromkeys(node.op if node.op in every else node.name for node in found)
+    known = _found(found, f"{_listed(found)} in XNNPACK's delegate; outside of it the program runs")
+    return replace(known, modules=kept, outside=tuple(leave_out))
+
+
+def _wrong_norms(
+    request: ExportRequest, failure: Failure, record: ExportRecord, nodes: list[LoweredNode]
+) -> list[LoweredNode]:
+    """Return the layer norms that may be what is wrong in halves: ExecuTorch's kernel fails from some length on."""
+    if not failure.wrong or not dtype_of(request.dtype).halves or request.rewrites:
+        return []
+    rows = [node for node in nodes if node.op == _LAYER_NORM and node.delegate is None]
+    return rows if (record.rewrites or {}).get("norm") else []
+
+
+def _found(nodes: list[LoweredNode], text: str) -> Culprits:
+    return Culprits(text, places=tuple((node.op, node.source) for node in nodes))
 
 
 def _fewest(all_of_them: list[str], run_without: Callable[[list[str]], bool]) -> list[str]:
@@ -241,13 +322,9 @@ def _modules(lowered: LoweredProgram) -> dict[str, str]:
     for call in graph_module.graph.nodes:
         if call.op == "call_function" and getattr(call.target, "__name__", "") == "executorch_call_delegate":
             for node in getattr(graph_module, call.args[0].target).original_module.graph.nodes:
-                found[node.name] = _innermost(node)
+                stack = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
+                found[node.name] = stack[-1] if stack else ""
     return {name: path for name, path in found.items() if path}
-
-
-def _innermost(node: torch.fx.Node) -> str:
-    stack = [str(path) for path, _ in (node.meta.get("nn_module_stack") or {}).values()]
-    return stack[-1] if stack else ""
 
 
 def _listed(nodes: list[LoweredNode]) -> str:

@@ -7,14 +7,16 @@ CONV or GEMM operator loses its SME2 kernel.
 
 import io
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 
+from model_profiling.analysis.movement.inverse_transposes import CancellingPair, cancelling_transposes
 from model_profiling.analysis.movement.layout_reasons import moved_bytes
-from model_profiling.analysis.sme2.kernel_table import KernelLookup, known_table, node_kind
+from model_profiling.analysis.sme2.kernel_table import KernelTable, known_table, node_kind
+from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES
 from model_profiling.base.units import counted, shown_bytes
@@ -25,13 +27,15 @@ from model_profiling.export.lower.capture_and_lower import (
     capture_prepared,
     finished,
     lower_prepared,
+    quantized,
 )
 from model_profiling.export.lower.lowering import LoweredProgram, emit, lower, lowering_of
-from model_profiling.export.lower.needless_transposes import needless_transposes
-from model_profiling.export.prepare.preparation import Prepared, quantize, rewrite
+from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import copy_program
 from model_profiling.export.stages import Stages
+from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
+from model_profiling.formats.pte.borders import is_inserted
 from model_profiling.formats.pte.dataflow import DataFlow
 from model_profiling.store.artifacts import RewriteChoice
 from model_profiling.upstream.captured_graphs import OPERATORS
@@ -65,10 +69,9 @@ def lower_settled(
 ) -> tuple[ExportRequest, LoweredProgram, Any, Prepared]:
     """Quantize and lower the model; in the request that is returned names stand in the place of `auto`, or none if all
     are known to be left out."""
-    quantized = dtype_of(request.dtype).quantized
-    if quantized == "weights":
+    if dtype_of(request.dtype).quantized == "weights":
         # This changes the model itself, and the graph has to be quantized anew with every rewrite.
-        prepared = _quantized(prepared, request, stages)
+        prepared = quantized(prepared, request, stages)
     asked = AUTO in request.rewrites
     request = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO))
     choices, trial = [*left_out], None
@@ -79,18 +82,11 @@ def lower_settled(
         request = replace(request, rewrites=trial.made.rewrites)
         lowered, program, prepared = finished(trial.made, request, stages)
     else:
-        if quantized == "graph":
-            prepared = _quantized(prepared, request, stages)
         lowered, program, prepared = lower_prepared(prepared, request, stages)
     if asked and not choices:
         nothing = f"--rewrite {AUTO} finds nothing more to change in {request.model} ({request.dtype})"
         prepared = replace(prepared, warnings=[*prepared.warnings, nothing])
     return request, lowered, program, replace(prepared, auto=choices)
-
-
-def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
-    with stages.stage("quantize"):
-        return quantize(prepared, request)
 
 
 class _Trials:
@@ -124,9 +120,7 @@ class _Trials:
 
     def _graph(self, asked: ExportRequest) -> tuple[torch.export.ExportedProgram, Prepared]:
         """Return the graph with the rewrites that are asked for, and what was found in it."""
-        if dtype_of(asked.dtype).quantized == "graph":
-            return capture_prepared(quantize(self._prepared, asked), asked, self._quiet)
-        if self._prepared.model.dynamic_shapes is not None:
+        if dtype_of(asked.dtype).quantized == "graph" or self._prepared.model.dynamic_shapes is not None:
             # Sizes that are known only at run time do not survive a copy of the graph.
             return capture_prepared(self._prepared, asked, self._quiet)
         if self._plain is None:
@@ -195,7 +189,7 @@ def words(less: ProgramCounts, more: ProgramCounts) -> str:
     return ", ".join(said)
 
 
-def taken_from_sme2(before: DataFlow, after: DataFlow, table: KernelLookup) -> float:
+def taken_from_sme2(before: DataFlow, after: DataFlow, table: KernelTable) -> float:
     """Return the part of all multiply-accumulates that run on SME2 in the first program, and not in the second."""
     (had, other), (has, more) = _by_kernel(before, table), _by_kernel(after, table)
     # What is gone altogether was not taken away; what another operator gains does not make up for one that loses.
@@ -204,7 +198,7 @@ def taken_from_sme2(before: DataFlow, after: DataFlow, table: KernelLookup) -> f
     return max(0, alike, whole) / max(had.total() + other.total(), 1)
 
 
-def _by_kernel(flow: DataFlow, table: KernelLookup) -> tuple[Counter[int], Counter[int]]:
+def _by_kernel(flow: DataFlow, table: KernelTable) -> tuple[Counter[int], Counter[int]]:
     """Return the multiply-accumulates with SME2 kernels, and those without: of all operators that do so many each."""
     with_sme2, without = Counter[int](), Counter[int]()
     for step in flow.steps:
@@ -213,3 +207,20 @@ def _by_kernel(flow: DataFlow, table: KernelLookup) -> tuple[Counter[int], Count
             known, work = table.find(kind), step.node.multiply_accumulates or 0
             (with_sme2 if known is not None and known.on_sme2 else without)[work] += work
     return with_sme2, without
+
+
+def needless_transposes(flow: DataFlow) -> list[CancellingPair]:
+    """Return the pairs of XNNPACK's own transposes that undo each other, for what computes on images in any order."""
+    orders = (TO_NCHW, TO_NHWC)
+    inserted = {p for p in range(len(flow.steps)) if any(is_inserted(flow, p, order) for order in orders)}
+    return [pair for pair in cancelling_transposes(flow) if {pair.first, pair.second} <= inserted]
+
+
+def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]:
+    """Return the lines of the model that such pairs stand at, '' where none is known."""
+    found = []
+    for pair in needless_transposes(flow):
+        beside = (*pair.between, *flow.readers(pair.second))
+        line = next((lines[p] for p in beside if p in lines and lines[p].file), None)
+        found.append(f"{line.file}:{line.line}" if line is not None else "")
+    return found

@@ -1,4 +1,4 @@
-"""Capture, rewrite and lower a prepared model, and emit its program."""
+"""Quantize, capture, rewrite and lower a prepared model, and emit its program."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,9 +10,9 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
 from model_profiling.export.lower import io_layout
 from model_profiling.export.lower.lowering import LoweredProgram, capture, emit, lower, lowering_of
-from model_profiling.export.prepare.dtype_cost import dtype_cost
 from model_profiling.export.prepare.kept_layers import keep_in_fp32
-from model_profiling.export.prepare.preparation import Prepared, rewrite
+from model_profiling.export.prepare.preparation import Prepared, quantize, rewrite
+from model_profiling.export.prepare.samples import dtype_cost
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
 
@@ -61,7 +61,8 @@ def capture_prepared(
 def capture_plain(
     prepared: Prepared, request: ExportRequest, stages: Stages
 ) -> tuple[torch.export.ExportedProgram, Prepared]:
-    """Capture the graph, with the layers in fp32 that were asked for."""
+    """Capture the graph of the model as its dtype wants it, with the layers in fp32 that were asked for."""
+    prepared = quantized(prepared, request, stages)
     model = prepared.model
     with stages.stage("capture the graph"):
         call = model.inputs, model.keyword_inputs
@@ -70,6 +71,14 @@ def capture_plain(
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
             prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
     return captured, prepared
+
+
+def quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
+    """Quantize the model if its dtype wants that and it is not yet."""
+    if prepared.quantized or not dtype_of(request.dtype).quantized:
+        return prepared
+    with stages.stage("quantize"):
+        return quantize(prepared, request)
 
 
 def _with_channels_last_border(

@@ -16,7 +16,7 @@ from model_profiling.formats.etrecord.source import frame
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 from model_profiling.upstream.reliance import holds
-from model_profiling.upstream.xnnpack_partitioner import REASONS, listening, supported_operators
+from model_profiling.upstream.xnnpack_lowering import REASONS, listening, supported_operators
 
 # What XNNPACK computes in, outside of quantized operators.
 _FLOATS = {"float32", "float16"}
@@ -119,7 +119,8 @@ def _node(node: Any, delegate: int | None) -> LoweredNode:
 def source_line(stack_trace: str) -> str:
     """Find the model's own line, `path:line`, as the innermost frame of a trace that is not torch's."""
     frames = re.findall(r'File "([^"]+)", line (\d+)', stack_trace)
-    own = [(path, line) for path, line in frames if not re.search(r"/site-packages/torch/", path)]
+    # What torch made while it traced, such as <eval_with_key>.37, is no file.
+    own = [(path, line) for path, line in frames if not re.search(r"/site-packages/torch/|^<", path)]
     if not own:
         return ""
     path, line = own[-1]

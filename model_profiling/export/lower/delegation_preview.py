@@ -14,27 +14,26 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.rewrites import LAYOUT
+from model_profiling.export.beside import missing_parts
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.auto_rewrites import lower_settled
 from model_profiling.export.lower.capture_and_lower import lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lower.lowering import LoweredProgram
-from model_profiling.export.missing_parts import missing_parts
-from model_profiling.export.prepare.preparation import Prepared, prepare, quantize
-from model_profiling.export.program_files import write_program
+from model_profiling.export.prepare.preparation import Prepared, load_asked, prepare
+from model_profiling.export.publish import write_program
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.stages import Stages
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import unique
 from model_profiling.formats.pte.dataflow import data_flow
-from model_profiling.models.loading import load_model
 from model_profiling.platforms.operator_libraries import missing_operators
 from model_profiling.runner.build import build_runner
 from model_profiling.store.artifacts import Delegation, ExportPaths, UndelegatedOperator
 from model_profiling.upstream.captured_graphs import OPERATORS
 from model_profiling.upstream.reliance import holds
-from model_profiling.upstream.xnnpack_passes import LAYOUT_LOWERING
+from model_profiling.upstream.xnnpack_lowering import LAYOUT_LOWERING
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
     with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
         stages = Stages(None, said, announce)
         with stages.stage("load the model"):
-            loaded = load_model(request.target or request.model, request.seed, request.options)
+            loaded = load_asked(request)
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
         plain = prepared
@@ -74,13 +73,6 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
                 layout = msgspec.structs.replace(layout, removable=gone, removable_at=places if gone else [])
     found = lowered.nodes, lowered.delegation, lowered.reasons, layout, [*missing_parts(request), *prepared.warnings]
     return DelegationPreview(*found, missing, no_runner)
-
-
-def _quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Prepared:
-    if not dtype_of(request.dtype).quantized:
-        return prepared
-    with stages.stage("quantize"):
-        return quantize(prepared, request)
 
 
 @contextlib.contextmanager
@@ -111,8 +103,7 @@ def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
     """Return how many transposes are gone with `--rewrite layout`: lowered again, because only that shows it."""
     asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
     try:
-        again = _quantized(prepared, asked, stages) if dtype_of(request.dtype).quantized == "graph" else prepared
-        _, program, _ = lower_prepared(again, asked, stages)
+        _, program, _ = lower_prepared(prepared, asked, stages)
     except KitError:
         return 0
     with _written(program) as paths:

@@ -1,16 +1,21 @@
-"""Changes the graph before it is partitioned, so that XNNPACK transposes fewer images."""
+"""Changes the graph before it is partitioned, so that XNNPACK transposes fewer images.
 
+Which tensors XNNPACK holds with channels last is predicted by ExecuTorch's own rule.
+"""
+
+import operator
+from collections.abc import Container
 from typing import Any
 
 import torch
 from executorch.backends.transforms.utils import create_constant_placeholder
+from executorch.backends.xnnpack._passes import ChannelsLastTaggedReshapePass
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPassResult
 from executorch.exir.passes.constant_prop_pass import constant_prop_pass
 from torch.export.graph_signature import InputKind
 
-from model_profiling.export.lower.images import BROADCASTING, images_of, to_nhwc
 from model_profiling.export.rewrites.graph import stored_tensor
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
@@ -18,6 +23,85 @@ edge = ops.edge.aten
 TAG = "delegation_tag"
 # A larger constant is left as it is: it would be in the program twice.
 MOST_VALUES = 1 << 16
+BROADCASTING = {
+    edge.add.Tensor, edge.sub.Tensor, edge.mul.Tensor, edge.div.Tensor, edge.maximum.default, edge.minimum.default,
+}  # fmt: skip
+_PLAIN = {*ChannelsLastTaggedReshapePass.memory_sensitive_ops_nchw, edge.view_copy.default}
+# What may be an image: not the integers of quantized ones, which are moved with their scales.
+_DTYPES = (torch.float32, torch.float16, torch.bool)
+
+
+def _order_of(node: Any) -> tuple[int, ...]:
+    """Return a permute's order, () of any other node."""
+    if node.target is not edge.permute_copy.default:
+        return ()
+    return tuple(dim % len(node.args[1]) for dim in node.args[1])
+
+
+def to_nhwc(node: Any) -> bool:
+    """Return whether a node is the permute from NCHW to NHWC: it gives an image's memory as a plain tensor."""
+    return _order_of(node) == TO_NHWC
+
+
+def to_nchw(node: Any) -> bool:
+    """Return whether a node is the permute from NHWC to NCHW: it gives a plain tensor's memory as an image."""
+    return _order_of(node) == TO_NCHW
+
+
+def _images_of(graph: torch.fx.Graph, delegated: Container[Any]) -> dict[Any, None]:
+    """Return the delegated tensors that will be channels last, and portable ones that could be computed so."""
+    found: dict[Any, None] = {}
+    for node in graph.nodes:
+        if node.op != "call_function" or not _is_image_shaped(node):
+            continue
+        if node not in delegated:
+            if _could_follow(node, found):
+                found[node] = None
+            continue
+        sensitive = node.target in ChannelsLastTaggedReshapePass.memory_sensitive_ops_nhwc
+        if (
+            sensitive
+            or to_nchw(node)
+            or _is_norm(node)
+            or (not to_nhwc(node) and node.target not in _PLAIN and _follows(node, found))
+        ):
+            found[node] = None
+    return found
+
+
+def _is_image_shaped(node: Any) -> bool:
+    value = node.meta.get("val") if isinstance(node, torch.fx.Node) else None
+    if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.dtype not in _DTYPES:
+        return False
+    return all(isinstance(size, int) for size in value.shape)
+
+
+def _is_norm(node: Any) -> bool:
+    """Return whether a node is a batch norm's result: it becomes a convolution, or part of one."""
+    norm = edge._native_batch_norm_legit_no_training.default
+    return node.target is operator.getitem and node.args[0].target is norm
+
+
+def _follows(node: Any, images: dict[Any, None]) -> bool:
+    """Return whether an operator that works in any order gives an image: it reads one, and 4-D tensors only.
+
+    A constant that is combined with an image will be written as one.
+    """
+    read = [entry for entry in node.all_input_nodes if isinstance(entry.meta.get("val"), torch.Tensor)]
+    if node.target in BROADCASTING:
+        read = [entry for entry in read if entry.op != "placeholder"]
+    return any(entry in images for entry in read) and all(entry.meta["val"].dim() == 4 for entry in read)
+
+
+def _could_follow(node: Any, images: dict[Any, None]) -> bool:
+    """Return whether a portable operator is pointwise, of images of one size and of numbers."""
+    if torch.Tag.pointwise not in getattr(getattr(node.target, "_op", None), "tags", ()) or node.kwargs.get("out"):
+        return False
+    read = [entry for entry in node.all_input_nodes if isinstance(entry.meta.get("val"), torch.Tensor)]
+    size = node.meta["val"].shape
+    return any(entry in images for entry in read) and all(
+        entry.meta["val"].numel() == 1 or (entry in images and entry.meta["val"].shape == size) for entry in read
+    )
 
 
 class KeepImageOrder(ExportedProgramPassBase):  # type: ignore[misc]
@@ -29,17 +113,20 @@ class KeepImageOrder(ExportedProgramPassBase):  # type: ignore[misc]
 
     def __init__(self, partitioner: XnnpackPartitioner) -> None:
         self._partitioner = partitioner
+        # Whether it changed anything.
+        self.modified = False
 
     def call(self, exported_program: Any) -> ExportedProgramPassResult:
         constant_prop_pass(exported_program, _skip_dim_order=False)
         graph = exported_program.graph
         self._partitioner.partition(exported_program)
         tags = {node: node.meta.pop(TAG) for node in graph.nodes if TAG in node.meta}
-        images = images_of(graph, tags)
+        images = _images_of(graph, tags)
         changed = _constants_beside(exported_program, images)
         opened: dict[Any, Any] = {}
         changed += sum(_compute_plain(graph, node, opened) for node in images if node not in tags)
         changed += sum(_pass_on(graph, node, tags, opened) for node in images if node in tags)
+        self.modified |= bool(changed)
         if changed:
             graph.eliminate_dead_code()
             exported_program.graph_module.recompile()

@@ -14,7 +14,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from model_profiling.base import files
 from model_profiling.export.rewrites.graph import copy_program, recompute
-from model_profiling.formats.pte import program as pte
+from model_profiling.formats import pte
+from model_profiling.formats.pte import Method, TensorSpec
 from model_profiling.formats.pte.borders import (
     changed_inputs,
     changed_outputs,
@@ -23,7 +24,6 @@ from model_profiling.formats.pte.borders import (
     outputs_to_nchw,
 )
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
-from model_profiling.formats.pte.program import Method, TensorSpec
 from model_profiling.store.artifacts import CHANNELS_LAST
 
 _QUANTIZE = "quantize_per_tensor"

@@ -10,27 +10,28 @@ from executorch.backends.xnnpack._passes import ChannelsLastTaggedReshapePass
 from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 from executorch.backends.xnnpack.utils.quant_utils import is_dequant
 from executorch.backends.xnnpack.utils.utils import is_param_node
+from executorch.exir import ExecutorchBackendConfig, to_edge_transform_and_lower
 from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
+from torch.export import ExportedProgram
 
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.beside import leave_out, shortly
 from model_profiling.export.lower.delegation import LoweredNode, list_nodes, rejections, summarise
-from model_profiling.export.lower.image_borders import TAG
-from model_profiling.export.lower.images import to_nchw, to_nhwc
-from model_profiling.export.lower.llm_passes import has_llm_operators, remove_inverse_transposes
+from model_profiling.export.lower.image_borders import TAG, KeepImageOrder, to_nchw, to_nhwc
 from model_profiling.export.request import ExportRequest
+from model_profiling.export.rewrites.graph import permutation_of, remove_unused, replace_uses
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
 from model_profiling.upstream.captured_graphs import OPERATORS
 from model_profiling.upstream.emission import initial_values_pass, register_quantized_kernels
 from model_profiling.upstream.faster_lowering import faster_lowering, lowering_way
 from model_profiling.upstream.reliance import holds
-from model_profiling.upstream.xnnpack_partitioner import leave_out as leaving_out
-from model_profiling.upstream.xnnpack_passes import LAYOUT_LOWERING, passes_replaced
+from model_profiling.upstream.xnnpack_lowering import LAYOUT_LOWERING, passes_replaced
+from model_profiling.upstream.xnnpack_lowering import leave_out as leaving_out
 
 T = TypeVar("T")
-edge = ops.edge.aten
+aten, edge = torch.ops.aten, ops.edge.aten
 _NHWC = ChannelsLastTaggedReshapePass.XNN_NHWC_NODE
 
 
@@ -94,11 +95,6 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
                 graph.erase_node(node)
 
 
-def free_permutes() -> contextlib.AbstractContextManager[None]:
-    """Make XNNPACK delegates in a block without transposes for permutes that move nothing."""
-    return passes_replaced({ChannelsLastTaggedReshapePass: FreePermutes})
-
-
 class ImagePartitioner(XnnpackPartitioner):  # type: ignore[misc]
     """Leaves it to the delegate that makes an image to hand it out as plain memory."""
 
@@ -131,7 +127,7 @@ def capture(
     """Trace the module into a graph with torch.export."""
     with torch.no_grad():
         program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
-    if has_llm_operators(program):
+    if any(getattr(node.target, "namespace", "") == "llama" for node in program.graph.nodes):
         remove_inverse_transposes(program)
     if holds(OPERATORS):
         runnable(program)
@@ -150,19 +146,19 @@ def lower(
     `keep_layout`: permutes that move nothing cost nothing, and images are turned only where their order must change.
     `leave_out`: nodes, or all nodes of operators (`aten.add.Tensor`), that no delegate may have.
     """
-    from executorch.exir import to_edge_transform_and_lower
-
     register_quantized_kernels()
 
     def lowered() -> tuple[Any, bool]:
+        per_op = delegation == "per-op"
         if keep_layout and backend == "xnnpack" and holds(LAYOUT_LOWERING):
-            return _lower_in_place(program, delegation == "per-op", leave_out)
-        chosen = [xnnpack_partitioner(delegation == "per-op", leave_out)] if backend == "xnnpack" else None
+            return _lower_in_place(program, per_op, leave_out)
+        chosen = [leaving_out(XnnpackPartitioner(per_op_mode=per_op), leave_out)] if backend == "xnnpack" else None
         return to_edge_transform_and_lower(program, partitioner=chosen, generate_etrecord=True), False
 
     with rejections() as reasons:
         (edge, keeps_images), way = _faster_or_stock(lowered)
     nodes = list_nodes(edge.exported_program().graph_module)
+    reasons |= {node.name: "left out (--leave-out)" for node in nodes if {node.name, node.op} & {*leave_out}}
     return LoweredProgram(edge, nodes, summarise(nodes, backend, reasons), reasons, keeps_images, way)
 
 
@@ -184,7 +180,9 @@ def _faster_or_stock(make: Callable[[], T]) -> tuple[T, str]:
 
 def lowering_of(request: ExportRequest) -> dict[str, Any]:
     """Return what `lower` is told for a request."""
-    return {"backend": request.backend, "delegation": request.delegation, "keep_layout": LAYOUT in request.rewrites}
+    keep_layout, leave_out = LAYOUT in request.rewrites, request.leave_out
+    how = {"backend": request.backend, "delegation": request.delegation}
+    return {**how, "keep_layout": keep_layout, "leave_out": leave_out}
 
 
 def emit(lowered: LoweredProgram) -> Any:
@@ -192,8 +190,6 @@ def emit(lowered: LoweredProgram) -> Any:
 
     ExecuTorch takes what a program writes into to be zero at first; buffers that begin with other values are stored.
     """
-    from executorch.exir import ExecutorchBackendConfig
-
     names = _set_at_first(lowered.edge.exported_program())
     # torch.export's own default passes stay: this one comes after them.
     passes = [initial_values_pass(names)] if names else []
@@ -211,30 +207,40 @@ def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
     return [names[target] for target, value in values.items() if value is not None and bool(value.any())]
 
 
-def xnnpack_partitioner(per_op: bool = False, leave_out: Collection[str] = ()) -> Any:
-    from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
-
-    return leaving_out(XnnpackPartitioner(per_op_mode=per_op), leave_out)
-
-
 def _lower_in_place(
     program: torch.export.ExportedProgram, per_op: bool, leave_out: Collection[str]
 ) -> tuple[Any, bool]:
-    from executorch.exir import to_edge_transform_and_lower
-
-    from model_profiling.export.lower.image_borders import KeepImageOrder
-
-    class Noted(KeepImageOrder):
-        modified = False
-
-        def call(self, exported_program: Any) -> Any:
-            result = super().call(exported_program)
-            Noted.modified |= result.modified
-            return result
-
     partitioner = leaving_out(ImagePartitioner(per_op_mode=per_op), leave_out)
-    with free_permutes():
+    keeping = KeepImageOrder(partitioner)
+    # XNNPACK's delegates get no transposes for permutes that move nothing.
+    with passes_replaced({ChannelsLastTaggedReshapePass: FreePermutes}):
         edge = to_edge_transform_and_lower(
-            program, transform_passes=[Noted(partitioner)], partitioner=[partitioner], generate_etrecord=True
+            program, transform_passes=[keeping], partitioner=[partitioner], generate_etrecord=True
         )
-    return edge, Noted.modified
+    return edge, keeping.modified
+
+
+def remove_inverse_transposes(program: ExportedProgram) -> int:
+    """Let nobody read a transpose that undoes the one before it; returns how many went.
+
+    ExecuTorch's RemoveRedundantTransposes takes any permute done twice for undone, which a cycle of three axes is not.
+    """
+    removed = 0
+    for node in list(program.graph.nodes):
+        order = _order(node)
+        before = _order(node.args[0]) if order is not None else None
+        if order is None or before is None or [before[axis] for axis in order] != sorted(order):
+            continue
+        if any(user.op == "output" for user in node.users):
+            continue  # a signature names its outputs, and an input may not be one
+        replace_uses(program, node, node.args[0].args[0])
+        removed += 1
+    remove_unused(program.graph)
+    program.graph_module.recompile()
+    return removed
+
+
+def _order(node: Any) -> list[int] | None:
+    """Return which axis of its input each axis of a transpose or permute is; None for anything else."""
+    moves = isinstance(node, torch.fx.Node) and node.target in (aten.transpose.int, aten.permute.default)
+    return permutation_of(node) if moves else None

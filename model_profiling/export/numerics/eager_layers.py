@@ -1,19 +1,73 @@
 """The layers of a model, and what each gives in eager PyTorch: in the program's dtype and in fp32."""
 
 import io
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from model_profiling.base.dtypes import dtype_of
+from model_profiling.base import files
+from model_profiling.base.dtypes import FP32, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
-from model_profiling.export.numerics.clean_inputs import rounded
-from model_profiling.export.numerics.graph_pair import GraphPair, Load, graph_pair
+from model_profiling.export.lower.capture_and_lower import capture_prepared
+from model_profiling.export.lower.lowering import capture, emit, lower, lowering_of
 from model_profiling.export.numerics.layer_values import TensorStore, execute
 from model_profiling.export.numerics.taps import TappedLayer, layers_of
+from model_profiling.export.prepare import samples
+from model_profiling.export.prepare.kept_layers import nodes_in_changed_memory
+from model_profiling.export.prepare.preparation import Prepared, prepare
+from model_profiling.export.prepare.samples import Call, npy_bytes
 from model_profiling.export.request import ExportRequest
+from model_profiling.export.rewrites.graph import is_mutable
+from model_profiling.export.stages import Announce, Stages
+from model_profiling.models.loading import LoadedModel
+from model_profiling.models.state import own_copy, own_inputs
+from model_profiling.upstream.captured_graphs import flat_inputs
+
+Load = Callable[[], LoadedModel]
+
+
+@dataclass(frozen=True)
+class GraphPair:
+    ours: torch.export.ExportedProgram
+    reference: torch.export.ExportedProgram
+    # What the graphs are called with, each in its own dtype; the values are the same.
+    our_call: Call
+    reference_call: Call
+    # What `lower` is told.
+    lowering: dict[str, Any]
+
+
+def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: Announce) -> GraphPair:
+    """Load a model and capture it twice: in the dtype that is asked for, and in fp32."""
+    stages = Stages(None, said, announce)
+    with stages.stage("load the model"):
+        # Taps want sizes that are known; those of the example inputs are.
+        loaded = replace(load(), dynamic_shapes=None)
+    # To prepare a model converts its weights in place.
+    twin = _own(loaded)
+    with stages.stage("run the eager model"):
+        prepared = prepare(loaded, request)
+        fp32 = Prepared(_same_inputs(twin, prepared), prepared.inputs, prepared.outputs, [])
+    ours, prepared = capture_prepared(prepared, request, stages)
+    reference, _ = capture_prepared(fp32, replace(request, dtype=FP32, keep_fp32=()), stages)
+    calls = [(each.model.inputs, each.model.keyword_inputs) for each in (prepared, fp32)]
+    return GraphPair(ours, reference, calls[0], calls[1], lowering_of(request))
+
+
+def _own(loaded: LoadedModel) -> LoadedModel:
+    inputs, keywords = own_inputs((loaded.inputs, loaded.keyword_inputs))
+    return replace(loaded, module=own_copy(loaded.module).eval(), inputs=inputs, keyword_inputs=keywords)
+
+
+def _same_inputs(twin: LoadedModel, prepared: Prepared) -> LoadedModel:
+    """Return the twin with the inputs that the program gets: those of fp16 are rounded."""
+    given = prepared.model.inputs, prepared.model.keyword_inputs
+    inputs, keywords = samples.as_dtype(own_inputs(given), torch.float32)
+    return replace(twin, inputs=inputs, keyword_inputs=keywords)
 
 
 @dataclass
@@ -34,7 +88,7 @@ class EagerLayers:
     def rounded(self, name: str) -> torch.Tensor:
         """Return what the program can hold of a layer's values in fp32."""
         layer = next(layer for layer in self.layers if layer.reference == name)
-        return rounded(layer, self.reference.get(name))
+        return layer.rounded(self.reference.get(name))
 
     def rounding(self, name: str) -> torch.Tensor:
         return self.rounded(name) - self.reference.get(name)
@@ -71,3 +125,92 @@ def eager_layers(request: ExportRequest, load: Load, home: Path, said: io.String
     names = {layer.reference for layer in layers}
     work.outputs = execute(pair.reference, pair.reference_call, names, keep_reference)
     return work
+
+
+class LayersApart:
+    """The graph of a program, cut at the value of every layer: each reads what the fp32 model gives it, apart from the
+    errors that others make."""
+
+    def __init__(self, pair: GraphPair, layers: list[TappedLayer], clean: TensorStore) -> None:
+        self._module = pair.ours.module()
+        self._lowering, self._clean = pair.lowering, clean
+        nodes = {node.name: node for node in self._module.graph.nodes}
+        # The node whose value it is: before it is quantized, if it is.
+        self._ends = {
+            nodes[layer.node].args[0] if layer.scale is not None else nodes[layer.node]: layer
+            for layer in layers
+            if layer.node in nodes
+        }
+        self._changed = nodes_in_changed_memory(self._module.graph)
+        # What the program is called with, by the graph's names of its inputs.
+        places = [node for node in pair.ours.graph.nodes if node.op == "placeholder"]
+        values = zip(places, flat_inputs(pair.ours, pair.our_call), strict=True)
+        self._given: dict[str, Any] = {node.name: value for node, value in values}
+
+    def can(self, layer: TappedLayer) -> bool:
+        """Return whether the layer reads values that stay what they are when they are computed."""
+        end = self._end(layer)
+        return end is not None and not (self._needed(end) | {end}) & self._changed
+
+    def program(self, group: list[TappedLayer], home: Path) -> tuple[Path, tuple[Path, ...]]:
+        """Lower these layers, each with inputs of its own; return the .pte, whose outputs they are, and its inputs."""
+        graph, inputs = torch.fx.Graph(), list[torch.Tensor]()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+        wanted = {self._end(layer): layer for layer in group}
+        needed = set().union(*(self._needed(end) for end in wanted))
+        given = [node for node in self._module.graph.nodes if node in needed and self._is_given(node)]
+        for node in given:
+            copies[node] = graph.placeholder(f"given_{len(inputs)}")
+            inputs.append(self._value(node))
+        outputs = {}
+        for node in self._module.graph.nodes:
+            if node in needed and node not in copies:
+                copies[node] = _copied(graph, node, copies)
+            if node in wanted:
+                layer, made = wanted[node], _copied(graph, node, copies)
+                quantizer = next((user for user in node.users if user.name == layer.node), None)
+                outputs[layer.reference] = (
+                    made if quantizer is None else _copied(graph, quantizer, {**copies, node: made})
+                )
+        graph.output(tuple(outputs[layer.reference] for layer in group))
+        module = torch.fx.GraphModule(self._module, graph)
+        captured = capture(module, tuple(inputs), {}, None)
+        program = home / "apart.pte"
+        files.write_bytes(program, bytes(emit(lower(captured, **self._lowering)).buffer))
+        for number, tensor in enumerate(inputs):
+            files.write_bytes(home / f"input_{number}.npy", npy_bytes(tensor))
+        return program, tuple(home / f"input_{number}.npy" for number in range(len(inputs)))
+
+    def _end(self, layer: TappedLayer) -> torch.fx.Node | None:
+        return next((node for node, each in self._ends.items() if each.reference == layer.reference), None)
+
+    def _is_given(self, node: torch.fx.Node) -> bool:
+        return node in self._ends or node.op == "placeholder"
+
+    def _needed(self, end: torch.fx.Node) -> set[torch.fx.Node]:
+        """Return what it is computed from, back to values that are given."""
+        found: set[torch.fx.Node] = set()
+        waiting = list(end.all_input_nodes)
+        while waiting:
+            node = waiting.pop()
+            if node not in found:
+                found.add(node)
+                waiting += [] if self._is_given(node) else node.all_input_nodes
+        return found
+
+    def _value(self, node: torch.fx.Node) -> torch.Tensor:
+        if node not in self._ends:
+            return self._given[node.name]
+        layer, like = self._ends[node], node.meta["val"]
+        return layer.rounded(self._clean.get(layer.reference)).to(like.dtype).reshape(tuple(like.shape))
+
+
+def _copied(graph: torch.fx.Graph, node: torch.fx.Node, copies: Mapping[torch.fx.Node, torch.fx.Node]) -> torch.fx.Node:
+    made = graph.node_copy(node, lambda each: copies[each])
+    first = made.args[0] if made.args else None
+    if is_mutable(made) and isinstance(first, torch.fx.Node) and first.op == "placeholder":
+        # What is given is not for it to change.
+        with graph.inserting_before(made):
+            own = graph.call_function(torch.ops.aten.clone.default, (first,))
+        made.replace_input_with(first, own)
+    return made

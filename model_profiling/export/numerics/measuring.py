@@ -1,9 +1,10 @@
 """Where a program loses accuracy: run it with taps on every layer, and compare each with eager PyTorch in fp32."""
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import torch
@@ -13,19 +14,25 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.export.beside import require_for_numerics
 from model_profiling.export.exporter import export_loaded
 from model_profiling.export.host import host_untouched
-from model_profiling.export.missing_parts import require_for_numerics
-from model_profiling.export.numerics.compare_layers import compare_layers
-from model_profiling.export.numerics.eager_layers import eager_layers
-from model_profiling.export.numerics.graph_pair import Load
-from model_profiling.export.numerics.layer_programs import run_apart, run_tapped, tapped_programs
-from model_profiling.export.numerics.layers_alone import measure_alone
-from model_profiling.export.numerics.tapped_runs import RunVariant, execute_once, own_outputs, sides_of
-from model_profiling.export.numerics.taps import TappedLayer
+from model_profiling.export.numerics.compare_layers import compare_layers, measure_alone
+from model_profiling.export.numerics.eager_layers import EagerLayers, LayersApart, Load, eager_layers
+from model_profiling.export.numerics.layer_values import (
+    LayerValues,
+    OutputFiles,
+    RunVariant,
+    TensorStore,
+    execute,
+    execute_once,
+    own_outputs,
+    sides_of,
+)
+from model_profiling.export.numerics.taps import TappedLayer, in_groups, tapped_program
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportRequest, ExportResult
-from model_profiling.export.stages import Announce
+from model_profiling.export.stages import stage_failed
 from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.platforms.base import Platform
 
@@ -33,36 +40,13 @@ from model_profiling.platforms.base import Platform
 _MOST_ALARMS, _NEXT_WORST = 10, 3
 
 
-@dataclass(frozen=True)
-class RemedyRun:
-    """Exports the model with more layers in fp32 and runs it on every side."""
+def try_remedies(
+    numerics: Numerics, layers: list[TappedLayer], outputs_with: Callable[[list[str], int], dict[str, Gap]]
+) -> list[Trial]:
+    """Keep what the worst alarm names, then what all name; where nothing helps, their neighbours and the next worst.
 
-    request: ExportRequest
-    load: Load
-    platform: Platform
-    sides: list[RunVariant]
-    # Of eager fp32.
-    reference: list[torch.Tensor]
-    home: Path
-    report: OnProgress
-
-    def outputs(self, keep: list[str], number: int) -> dict[str, Gap]:
-        home = self.home / str(number)
-        asked = replace(self.request, keep_fp32=(*self.request.keep_fp32, *keep), outdir=home)
-        made = export_loaded(asked, self.load, self._announce(number), cacheable=False)
-        inputs = sample_inputs(made.paths, made.record)
-        found = {}
-        for side in self.sides:
-            outputs = execute_once(self.platform, made.paths.pte, inputs, side, home / side.name)
-            found[side.name] = own_outputs(outputs, len(outputs), self.reference)
-        return found
-
-    def _announce(self, number: int) -> Announce:
-        return lambda stage: self.report(f"try remedy {number}: {stage}", 0, 0)
-
-
-def try_remedies(numerics: Numerics, layers: list[TappedLayer], run: RemedyRun) -> list[Trial]:
-    """Keep what the worst alarm names, then what all name; where nothing helps, their neighbours and the next worst."""
+    `outputs_with` exports the model with more layers in fp32, for the nth time, and runs it on every side.
+    """
     best = {variant.name: variant.outputs for variant in numerics.variants}
     trials: list[Trial] = []
     unusable: set[str] = set()
@@ -71,7 +55,7 @@ def try_remedies(numerics: Numerics, layers: list[TappedLayer], run: RemedyRun) 
         if not wanted or any(set(wanted) == set(trial.keep) for trial in trials):
             continue
         try:
-            outputs = run.outputs(wanted, len(trials) + 1)
+            outputs = outputs_with(wanted, len(trials) + 1)
         except KitError as error:
             trials.append(Trial(wanted, failure=error.message))
             unusable |= set(wanted)
@@ -135,11 +119,11 @@ def measure_numerics(
     request = replace(request, rewrites=tuple(made.record.request.rewrites))
     require_for_numerics(request)
     sides = sides_of(platform, request.dtype)
-    inputs = sample_inputs(made.paths, made.record)
+    inputs, most_bytes = sample_inputs(made.paths, made.record), most_bytes or _most_bytes(platform)
     with files.scratch_directory("sme2-kit-numerics-") as home:
         with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
             work = eager_layers(request, load, home, said, report)
-            programs, groups = tapped_programs(work, most_bytes or _most_bytes(platform), report)
+            programs, groups = tapped_programs(work, most_bytes, report)
         variants, values = [], {}
         for each in sides:
             report(f"run {each.name}", 0, 0)
@@ -158,11 +142,21 @@ def measure_numerics(
             )
         with kept_off_terminal(request.loud), host_untouched(request.seed):
             numerics, errors = compare_layers(request, made, platform, work, variants, values, report)
-            apart = run_apart(work, numerics, platform, sides[0], most_bytes or _most_bytes(platform), report)
+            apart = run_apart(work, numerics, platform, sides[0], most_bytes, report)
             numerics = measure_alone(numerics, work, errors, apart, report)
+
+        def outputs_with(keep: list[str], number: int) -> dict[str, Gap]:
+            place = home / "remedies" / str(number)
+            asked = replace(request, keep_fp32=(*request.keep_fp32, *keep), outdir=place)
+            kept = export_loaded(
+                asked, load, lambda stage: report(f"try remedy {number}: {stage}", 0, 0), cacheable=False
+            )
+            own = sample_inputs(kept.paths, kept.record)
+            gave = {each.name: execute_once(platform, kept.paths.pte, own, each, place / each.name) for each in sides}
+            return {name: own_outputs(outputs, len(outputs), work.outputs) for name, outputs in gave.items()}
+
         if trial and dtype_of(request.dtype).converts:
-            run = RemedyRun(request, load, platform, sides, work.outputs, home / "remedies", report)
-            numerics = msgspec.structs.replace(numerics, trials=try_remedies(numerics, work.layers, run))
+            numerics = msgspec.structs.replace(numerics, trials=try_remedies(numerics, work.layers, outputs_with))
     files.write_json(made.paths.numerics, numerics)
     return numerics
 
@@ -173,3 +167,106 @@ def _most_bytes(platform: Platform) -> int:
         return _MOST_BYTES
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(_MOST_BYTES, min(memory // 8, _MOST_BYTES_HERE))
+
+
+# How often to try with fewer taps where ExecuTorch cannot lower the program.
+_MORE_ATTEMPTS = 10
+Made = TypeVar("Made")
+
+
+def _in_groups(
+    layers: list[TappedLayer], most_bytes: int, what: str, make: Callable[[list[TappedLayer]], Made], report: OnProgress
+) -> tuple[list[tuple[list[TappedLayer], Made]], list[TappedLayer], Exception | None]:
+    """Make something of as many layers at a time as fit; where that fails, of fewer of them.
+
+    Return what was made, by groups, the layers with which it cannot be done, and the last failure.
+    """
+    waiting, failure = list(in_groups(layers, most_bytes)), None
+    made: list[tuple[list[TappedLayer], Made]] = []
+    failed: list[TappedLayer] = []
+    for attempt in range(len(waiting) + _MORE_ATTEMPTS):
+        if not waiting:
+            break
+        group = waiting.pop(0)
+        report(f"{what}, program {attempt + 1}", attempt, len(waiting) + attempt + 1)
+        try:
+            made.append((group, make(group)))
+        except Exception as error:  # noqa: BLE001 - whatever ExecuTorch raises for a graph that it cannot lower
+            failure = error
+            half = len(group) // 2
+            waiting += [group[:half], group[half:]] if half else []
+            failed += [] if half else group
+    return made, [*failed, *(layer for group in waiting for layer in group)], failure
+
+
+def tapped_programs(
+    work: EagerLayers, most_bytes: int, report: OnProgress
+) -> tuple[list[Path], list[list[TappedLayer]]]:
+    """Return programs that return all layers, and which each has, without layers whose taps cannot be lowered."""
+
+    def lowered(group: list[TappedLayer]) -> bytes:
+        return tapped_program(work.pair.ours, [layer.node for layer in group], work.pair.lowering)
+
+    made, failed, failure = _in_groups(work.layers, most_bytes, "lower with taps", lowered, report)
+    programs = [work.home / f"tapped_{number}.pte" for number in range(len(made))]
+    for path, (_, program) in zip(programs, made, strict=True):
+        path.write_bytes(program)
+    if not programs:
+        raise stage_failed("lower with taps", failure or RuntimeError("no layer"), None, "", None)
+    if failed:
+        work.left_out["ExecuTorch cannot lower the program with a tap there"] = len(failed)
+        work.layers = [layer for layer in work.layers if layer not in failed]
+    return programs, [group for group, _ in made]
+
+
+def run_tapped(
+    platform: Platform,
+    programs: list[Path],
+    groups: list[list[TappedLayer]],
+    inputs: tuple[Path, ...],
+    each: RunVariant,
+    home: Path,
+) -> tuple[LayerValues, OutputFiles]:
+    """Return the values of all layers, and the outputs of the first program."""
+    values, first = LayerValues(), None
+    for number, (program, group) in enumerate(zip(programs, groups, strict=True)):
+        outputs = execute_once(platform, program, inputs, each, home / str(number))
+        values.add(group, outputs)
+        first = first or outputs
+    assert first is not None
+    return values, first
+
+
+def run_apart(
+    work: EagerLayers, numerics: Numerics, platform: Platform, main: RunVariant, most_bytes: int, report: OnProgress
+) -> TensorStore:
+    """Return the error of each layer that is not exact, computed by the program's kernels on inputs as fp32 gives them.
+
+    Not of layers that cannot be run apart from the others.
+    """
+    inexact = {layer.name for layer in numerics.worst}
+    apart = LayersApart(work.pair, work.layers, work.reference)
+    layers = [layer for layer in work.layers if layer.reference in inexact and apart.can(layer)]
+    taken = LayerValues()
+    computed: set[str] = set()
+
+    def run(group: list[TappedLayer]) -> OutputFiles:
+        home = work.home / "apart" / group[0].reference / str(len(group))
+        home.mkdir(parents=True, exist_ok=True)
+        program, inputs = apart.program(group, home)
+        return execute_once(platform, program, inputs, main, home / "outputs")
+
+    # Each layer has its inputs, too, which are about as large.
+    for group, outputs in _in_groups(layers, most_bytes // 2, "run layers apart", run, report)[0]:
+        taken.add(group, outputs)
+        computed |= {layer.reference for layer in group}
+    errors, by_name = TensorStore(work.home / "apart_errors"), {layer.reference: layer for layer in work.layers}
+
+    def compare(name: str, value: torch.Tensor) -> torch.Tensor:
+        layer = by_name[name]
+        if name in computed:
+            errors.put(name, layer.real(taken.raw(layer)).reshape(value.shape) - value)
+        return work.rounded(name).to(value.dtype)
+
+    execute(work.pair.reference, work.pair.reference_call, set(by_name), compare)
+    return errors

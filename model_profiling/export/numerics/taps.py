@@ -32,6 +32,7 @@ _MOVES = frozenset(
 )
 _IDLE = frozenset(("dropout", "feature_dropout", "alpha_dropout", "detach", "alias"))
 _QUANTIZE = "quantized_decomposed.quantize_per_tensor.default"
+LARGEST_HALF = torch.finfo(torch.float16).max
 _QUANTIZATION = ("quantized_decomposed", "torchao", "executorch_devtools")
 
 
@@ -73,6 +74,15 @@ class TappedLayer:
             return values.to(torch.float32)
         return (values.to(torch.float32) - self.scale.zero_point) * self.scale.scale
 
+    def rounded(self, values: torch.Tensor) -> torch.Tensor:
+        """Return the nearest to these values that the program can hold there, in fp32."""
+        if (scale := self.scale) is not None:
+            steps = torch.round(values / scale.scale + scale.zero_point).clamp(scale.low, scale.high)
+            return (steps - scale.zero_point) * scale.scale
+        # What does not fit is the error of who gives it, not of who reads it.
+        half = self.dtype == torch.float16
+        return values.clamp(-LARGEST_HALF, LARGEST_HALF).to(torch.float16).to(torch.float32) if half else values
+
     @property
     def bytes(self) -> int:
         return 4 * math.prod(self.shape)
@@ -90,7 +100,7 @@ def layers_of(
     found: list[TappedLayer] = []
     left_out = {"no value of the fp32 graph corresponds to it": 0}
     for node in ours.graph.nodes:
-        if not _computes(node) or _is_inside(node):
+        if not _computes(node) or (len(node.users) == 1 and follows(node, next(iter(node.users)))):
             continue
         partner = _after_folding(by_name.get(origin(node)), there)
         if partner is None or _shape(partner) is None or _shape(partner) != _shape(node):
@@ -178,15 +188,11 @@ def _shape(node: torch.fx.Node) -> tuple[int, ...] | None:
     return tuple(int(size) for size in sizes) if all(isinstance(size, int) for size in sizes) else None
 
 
-def _is_inside(node: torch.fx.Node) -> bool:
-    """Return whether it is computed together with what follows: only the end of such a chain is in the program."""
-    return len(node.users) == 1 and follows(node, next(iter(node.users)))
-
-
 def _layer(node: torch.fx.Node, partner: torch.fx.Node) -> TappedLayer:
     chain = [partner]
-    while (before := _before(chain[0])) is not None:
-        chain.insert(0, before)
+    # What is computed together with a node and comes before it.
+    while (inputs := chain[0].all_input_nodes[:1]) and len(inputs[0].users) == 1 and follows(inputs[0], chain[0]):
+        chain.insert(0, inputs[0])
     head = chain[0]
     quantizer = next((user for user in node.users if str(user.target) == _QUANTIZE and user.args[0] is node), None)
     scale = None
@@ -240,14 +246,6 @@ def _with_readers(layers: list[TappedLayer], nodes: Mapping[str, torch.fx.Node])
         return layer.module if layer.module and inside[layer.module] == 1 else layer.own_name
 
     return [replace(layer, own_name=called(layer), readers=readers(layer.reference)) for layer in layers]
-
-
-def _before(node: torch.fx.Node) -> torch.fx.Node | None:
-    """Return what is computed together with a node and comes before it."""
-    first = node.args[0] if node.args else None
-    if not isinstance(first, torch.fx.Node) or len(first.users) != 1 or not follows(first, node):
-        return None
-    return first
 
 
 def module_of(node: torch.fx.Node) -> tuple[str, str]:

@@ -68,7 +68,7 @@ def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
             kept.add(node)
     units = _units(nodes)
     for unit in units:
-        kept -= unit if _is_outside(unit) else set()
+        kept -= unit if any(node.op != "call_function" for node in unit) else set()
         kept |= unit if kept & unit else set()
     return kept | _between(units, kept, _constants(nodes))
 
@@ -185,11 +185,6 @@ def _has_memory_of_first(node: torch.fx.Node) -> bool:
     """Return whether a node's value is, or may be, in the memory of its first argument."""
     first = node.args[0] if node.args else None
     return isinstance(first, torch.fx.Node) and (node.target is operator.getitem or may_alias(node))
-
-
-def _is_outside(unit: Unit) -> bool:
-    """Return whether it has memory that is not the graph's own: an input or a buffer, which stays what it is."""
-    return any(node.op != "call_function" for node in unit)
 
 
 def is_kept(path: str, names: Names) -> bool:

@@ -1,29 +1,38 @@
 """Before lowering: the model in the dtype and layout asked for, its fp32 outputs, quantization and rewrites."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
 
-from model_profiling.analysis.accuracy.correctness import suspicious
+from model_profiling.analysis.accuracy.agreement import suspicious
+from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
+from model_profiling.export.beside import beside
 from model_profiling.export.lower.lowering import capture
 from model_profiling.export.prepare import samples
-from model_profiling.export.prepare.calibration import calibration_calls, calibration_record, varied_calls
-from model_profiling.export.prepare.dtype_cost import dtype_cost
-from model_profiling.export.prepare.quantization import quantized_graph, quantized_weights
-from model_profiling.export.prepare.samples import Call
+from model_profiling.export.prepare.quantization import (
+    calibration_calls,
+    quantized_graph,
+    quantized_weights,
+    varied_calls,
+)
+from model_profiling.export.prepare.samples import dtype_cost, run_eagerly
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, layout, matches, norm
 from model_profiling.export.rewrites.graph import replace_each
 from model_profiling.export.rewrites.runnable import give_own_weights
-from model_profiling.models.loading import LoadedModel
+from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.refused_inputs import explained_call
-from model_profiling.models.state import restored_state
+from model_profiling.models.state import own_inputs, restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice
 from model_profiling.upstream.captured_graphs import OPERATORS
 from model_profiling.upstream.reliance import holds
+
+
+def load_asked(request: ExportRequest) -> LoadedModel:
+    """Load the model of a request by its name or from its file."""
+    return load_model(request.target or request.model, request.seed, request.options)
 
 
 @dataclass(frozen=True)
@@ -44,6 +53,11 @@ class Prepared:
     calibration: CalibrationRecord | None = None
     # What `--rewrite auto` chose.
     auto: list[RewriteChoice] = field(default_factory=list)
+    # Other inputs and what the model answers to them, to check the program with; none where the model takes no others.
+    second: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    # Of the outputs, where they have some.
+    names: list[str] = field(default_factory=list)
+    quantized: bool = False
 
 
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
@@ -55,12 +69,16 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     if request.memory_format == "channels_last":
         # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
         inputs, keywords = samples.as_channels_last((inputs, keywords))
-    call, keyword_call = samples.as_dtype(samples.copied((inputs, keywords)), torch.float32)
+    call, keyword_call = samples.as_dtype(own_inputs((inputs, keywords)), torch.float32)
     explained = explained_call(module, loaded.inputs, loaded.keyword_inputs, loaded.origin)
     with explained, restored_state(module), torch.no_grad():
-        outputs = [tensor.clone() for tensor in samples.tensors_of(module(*call, **keyword_call))]
+        outputs, names = samples.answered(module(*call, **keyword_call))
+    other, answers = samples.shuffled((inputs, keywords)), list[torch.Tensor]()
+    with beside("the program was checked with one input only"):
+        answers = run_eagerly(module, samples.as_dtype(other, torch.float32))
     cost, weights = None, {}
     if half:
+        answers = samples.as_dtype(answers, torch.float16)
         if request.keep_fp32:
             held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
             weights = {name: value.detach().clone() for name, value in held}
@@ -75,7 +93,8 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
     warnings += suspicious(samples.arrays_of(outputs), " of the eager model")
     model = replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords)
-    return Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost, weights=weights)
+    found = Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost, weights=weights)
+    return replace(found, second=(samples.tensors_of(other), answers), names=names)
 
 
 def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
@@ -89,41 +108,32 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
         give_own_weights(captured, each=True)
         before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
         prepared = rewrite(captured, request, prepared, before)
-        batches, calibration = _calibration(request, call)
+        batches = varied_calls(call, request.seed)
+        if (folder := request.calibration) is not None:
+            batches = list(calibration_calls(folder, call))
+            calibration = CalibrationRecord(str(folder), len(batches), files.folder_sha256(folder, "*.npy"))
         module = quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
     else:
         module = quantized_weights(module, dtype, request.keep_fp32)
     cost = dtype_cost(module, call, prepared.outputs)
-    return replace(prepared, model=replace(model, module=module), cost=cost, calibration=calibration)
-
-
-def _calibration(request: ExportRequest, call: Call) -> tuple[list[Call], CalibrationRecord | None]:
-    """Return what the ranges of int8 are set by: the user's samples, or the example inputs with some noise."""
-    if request.calibration is None:
-        return varied_calls(call, request.seed), None
-    batches = list(calibration_calls(request.calibration, call))
-    return batches, calibration_record(request.calibration, len(batches))
+    return replace(prepared, model=replace(model, module=module), cost=cost, calibration=calibration, quantized=True)
 
 
 def rewrite(
     program: torch.export.ExportedProgram, request: ExportRequest, prepared: Prepared, names: list[str]
 ) -> Prepared:
-    """Do those of the rewrites `names` that were asked for, and note where others would find something."""
+    """Do those of the rewrites `names` that were asked for and those they include, and note where others would find
+    something."""
     if not holds(OPERATORS):
         return prepared
-    without = do_rewrites(program, request, names)
+    asked = {*request.rewrites, *(name for each in request.rewrites for name in REWRITES[each].includes)}
+    without = [name for name in names if name in asked and not _apply(name, program, request)]
     # What was done is done: looked at again, its own permutes are nothing to change.
     others = matches(program, [name for name in names if name not in request.rewrites])
     done: dict[str, list[str]] = {name: [] for name in names if name in request.rewrites}
     found = (prepared.rewrites or {}) | done | others
     missed = (*prepared.without, *(name for name in without if name in request.rewrites))
     return replace(prepared, rewrites=dict(sorted(found.items())), without=missed)
-
-
-def do_rewrites(program: torch.export.ExportedProgram, request: ExportRequest, names: Iterable[str]) -> list[str]:
-    """Do the rewrites among `names` that were asked for, and those they include; return which found nothing."""
-    asked = {*request.rewrites, *(name for each in request.rewrites for name in REWRITES[each].includes)}
-    return [name for name in names if name in asked and not _apply(name, program, request)]
 
 
 def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequest) -> int:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.export.prepare import samples
 from model_profiling.formats.pte import sequence
@@ -22,6 +23,7 @@ from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from model_profiling.store.artifacts import ExportPaths, SequenceRecord
 from model_profiling.upstream.captured_graphs import mapped
 
+TOKENS = "tokens.npy"
 LONGEST = 640
 # After a prefill of 128 tokens, and after 32 more.
 ANSWERED = (127, 159)
@@ -37,22 +39,13 @@ class Sequence:
     logits: dict[int, torch.Tensor]
 
     def write(self, paths: ExportPaths) -> None:
-        from model_profiling.base import files
-
         files.write_bytes(paths.inputs / TOKENS, samples.npy_bytes(self.tokens))
         for index, values in self.logits.items():
-            files.write_bytes(paths.expected / _logits(index), samples.npy_bytes(values))
+            files.write_bytes(paths.expected / f"logits_{index}.npy", samples.npy_bytes(values))
 
     def record(self, paths: ExportPaths) -> SequenceRecord:
-        logits = {str(index): f"{paths.expected.name}/{_logits(index)}" for index in sorted(self.logits)}
+        logits = {str(index): f"{paths.expected.name}/logits_{index}.npy" for index in sorted(self.logits)}
         return SequenceRecord(f"{paths.inputs.name}/{TOKENS}", logits)
-
-
-TOKENS = "tokens.npy"
-
-
-def _logits(index: int) -> str:
-    return f"logits_{index}.npy"
 
 
 def find_sequence(model: LoadedModel, seed: int) -> Sequence | None:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import arguments, calls, constant, known_value, number, step
+from model_profiling.export.rewrites.graph import arguments, calls, constant, known_value, number, reshaped, step
 
 aten = torch.ops.aten
 ATTENTION = aten.scaled_dot_product_attention.default
@@ -57,18 +57,14 @@ def _product(program: ExportedProgram, node: Any) -> Any:
     left, right = node.args[:2]
     # One matrix for all: their rows are rows of one product.
     batch = math.prod(_shape(right)[:-2])
-    return _reshaped(program, node, _bmm(program, node, left, right, batch), _shape(node))
+    return reshaped(program, node, _bmm(program, node, left, right, batch), _shape(node))
 
 
 def _bmm(program: ExportedProgram, node: Any, left: Any, right: Any, batch: int) -> Any:
     inner, columns = _shape(right)[-2:]
     rows = math.prod(_shape(left)) // inner // batch
-    left = _reshaped(program, node, left, [batch, rows, inner])
-    return step(program, node, aten.bmm.default, left, _reshaped(program, node, right, [batch, inner, columns]))
-
-
-def _reshaped(program: ExportedProgram, node: Any, tensor: Any, shape: list[int]) -> Any:
-    return tensor if _shape(tensor) == shape else step(program, node, aten.reshape.default, tensor, shape)
+    left = reshaped(program, node, left, [batch, rows, inner])
+    return step(program, node, aten.bmm.default, left, reshaped(program, node, right, [batch, inner, columns]))
 
 
 def _attention_fits(program: ExportedProgram, node: Any) -> bool:
@@ -114,8 +110,8 @@ def _attention(program: ExportedProgram, node: Any) -> Any:
     grouped = _shape(scores)
     if given.get("attn_mask") is not None or given.get("is_causal"):
         mask = constant(program, _mask(program, node))
-        scores = _reshaped(program, node, scores, [*_shape(query)[:-1], _shape(key)[-2]])
+        scores = reshaped(program, node, scores, [*_shape(query)[:-1], _shape(key)[-2]])
         scores = step(program, node, aten.add.Tensor, scores, mask)
     weights = step(program, node, aten.softmax.int, scores, -1)
-    mixed = _bmm(program, node, _reshaped(program, node, weights, grouped), value, batch)
-    return _reshaped(program, node, mixed, _shape(node))
+    mixed = _bmm(program, node, reshaped(program, node, weights, grouped), value, batch)
+    return reshaped(program, node, mixed, _shape(node))

@@ -62,15 +62,11 @@ def _fits(node: Any) -> bool:
     if node.target in SPLITTING:
         return all(user.target is operator.getitem for user in node.users)
     # A signature names its outputs; a tensor that would be an input and an output at once stays a copy.
-    return not (_same_shape(node) and _is_output(node))
+    return not (_same_shape(node) and any(user.op == "output" for user in node.users))
 
 
 def _same_shape(node: Any) -> bool:
     return bool(node.args[0].meta["val"].shape == node.meta["val"].shape)
-
-
-def _is_output(node: Any) -> bool:
-    return any(user.op == "output" for user in node.users)
 
 
 def _changed(program: ExportedProgram, node: Any) -> Any:

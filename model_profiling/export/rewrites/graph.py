@@ -3,7 +3,7 @@
 import copy
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.export.graph_signature import InputKind, InputSpec, TensorArgument
@@ -18,6 +18,13 @@ VIEWS = {
 }
 # In a model that is not trained these give their input itself, which their schema does not say.
 _DROPOUT = {aten.dropout.default, aten.feature_dropout.default}
+
+
+class NodeRewrite(NamedTuple):
+    """A rewrite of single nodes: finds them in a program, and writes what stands in the place of one."""
+
+    find: Callable[[torch.export.ExportedProgram], list[Any]]
+    write: Callable[[torch.export.ExportedProgram, Any], Any]
 
 
 def base(node: torch.fx.Node) -> str:
@@ -74,6 +81,13 @@ def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: A
     values = torch.fx.map_arg(args, lambda node: node.meta["val"])
     made.meta = {**like.meta, "val": target(*values)}
     return made
+
+
+def reshaped(program: torch.export.ExportedProgram, like: Any, tensor: Any, shape: list[int]) -> Any:
+    """Return a tensor in this shape, which it may have already."""
+    return (
+        tensor if list(tensor.meta["val"].shape) == shape else step(program, like, aten.reshape.default, tensor, shape)
+    )
 
 
 def remove_unused(graph: torch.fx.Graph) -> None:
@@ -148,6 +162,12 @@ def _unchanged(node: Any) -> bool:
     """Return whether no user changes the node's tensor in place."""
     schemas = [getattr(user.target, "_schema", None) for user in node.users]
     return not any(schema is not None and schema.is_mutable for schema in schemas)
+
+
+def permutation_of(node: Any) -> list[int]:
+    """Return which axis of its input each axis of a permute is: axes told apart by their sizes show where each goes."""
+    by_size = torch.empty([2 + axis for axis in range(node.args[0].meta["val"].dim())], device="meta")
+    return [size - 2 for size in node.target(by_size, *node.args[1:], **node.kwargs).shape]
 
 
 def calls(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:

@@ -1,7 +1,7 @@
 """Layer, group, instance and RMS norms, which XNNPACK does not take, from their parts, which it takes.
 
-Rows (layer and RMS norm) are averaged by products with constants, see averages.py. Images (group and instance norm) are
-averaged by global average pooling, in the layout of the convolutions around them.
+Rows (layer and RMS norm) are averaged by products with constants (see reductions.py). Images (group and instance norm)
+are averaged by global average pooling, in the layout of the convolutions around them.
 
 ExecuTorch 1.5.1's own kernels are less exact: its fp32 layer norm takes E[x^2] - E[x]^2 for some lengths (an average of
 1000 with a deviation of 1 gives NaN), and its fp16 layer norm is wrong from rows of 256 values on. Here the average is
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.averages import pooled_average, row_average
-from model_profiling.export.rewrites.graph import arguments, calls, constant, number, step
+from model_profiling.export.rewrites.graph import arguments, calls, constant, number, reshaped, step
+from model_profiling.export.rewrites.reductions import pooled_average, row_average
 
 aten = torch.ops.aten
 ROWS = (aten.layer_norm.default, aten.rms_norm.default)
@@ -70,8 +70,7 @@ def _rows(program: ExportedProgram, node: Any) -> Any:
     source, given = node.args[0], arguments(node)
     shape, axes = list(source.meta["val"].shape), len(given["normalized_shape"])
     length = math.prod(shape[len(shape) - axes :])
-    flat = source if axes == 1 else step(program, node, aten.reshape.default, source, [*shape[:-axes], length])
-
+    flat = reshaped(program, node, source, [*shape[:-axes], length])
     half = flat.meta["val"].dtype == torch.float16
 
     def average(tensor: Any) -> Any:
@@ -83,9 +82,7 @@ def _rows(program: ExportedProgram, node: Any) -> Any:
             # What was lost of the average is the average of the rest.
             flat = step(program, node, aten.sub.Tensor, flat, average(flat))
     result = _divided(program, node, flat, average, length)
-    if axes > 1:
-        result = step(program, node, aten.reshape.default, result, shape)
-    return _affine(program, node, result, given["weight"], given.get("bias"))
+    return _affine(program, node, reshaped(program, node, result, shape), given["weight"], given.get("bias"))
 
 
 def _image(program: ExportedProgram, node: Any) -> Any:
@@ -110,7 +107,7 @@ def _image(program: ExportedProgram, node: Any) -> Any:
     result = _divided(program, node, centred, average, channels // groups * pixels)
     weights = [_per_channel(program, node, given[name]) for name in ("weight", "bias")]
     result = _affine(program, node, result, *weights)
-    return result if len(shape) == 4 else step(program, node, aten.reshape.default, result, shape)
+    return reshaped(program, node, result, shape)
 
 
 def _per_channel(program: ExportedProgram, node: Any, weight: Any) -> Any:

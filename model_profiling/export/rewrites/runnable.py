@@ -49,7 +49,7 @@ def runnable(program: ExportedProgram) -> int:
     """Replace all of them; return how many there were."""
     _without_grad_modes(program.graph_module)
     give_own_weights(program)
-    volumes = [node for node in calls(program, *_CONVOLUTIONS) if _rank(node) == 5]
+    volumes = [node for node in calls(program, *_CONVOLUTIONS) if node.args[0].meta["val"].dim() == 5]
     pools = [node for node in calls(program, *_POOLS) if arguments(node).get("divisor_override") is None]
     count = replace_each(program, volumes, _images) if volumes else 0
     count += replace_each(program, pools, _pooled) if pools else 0
@@ -91,7 +91,10 @@ def give_own_weights(program: ExportedProgram, each: bool = False) -> None:
     copied = False
     for node in [node for node in program.graph.nodes if node.op == "placeholder" and len(node.users) > 1]:
         data = stored_tensor(program, node)
-        uses = [(user, user.target, _place(user, node)) for user in node.users]
+        uses = [
+            (user, user.target, next((number for number, argument in enumerate(user.args) if argument is node), -1))
+            for user in node.users
+        ]
         if data is None or not any(_WEIGHTED.get(target) in (place, place - 1) for _, target, place in uses):
             continue
         first = uses[0]
@@ -101,15 +104,6 @@ def give_own_weights(program: ExportedProgram, each: bool = False) -> None:
                 copied = True
     if copied:
         program.graph_module.recompile()
-
-
-def _place(user: Any, node: Any) -> int:
-    """Return which argument of its user a node is."""
-    return next((number for number, argument in enumerate(user.args) if argument is node), -1)
-
-
-def _rank(node: Any) -> int:
-    return int(node.args[0].meta["val"].dim())
 
 
 def _triple(value: Any) -> list[int]:

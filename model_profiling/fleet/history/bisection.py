@@ -7,11 +7,9 @@ from pathlib import Path
 import msgspec
 
 from model_profiling import __version__
-from model_profiling.analysis.compare.largest_changes import largest
 from model_profiling.analysis.compare.metrics import layout_caveats
-from model_profiling.analysis.compare.program_changes import ProgramChanges
-from model_profiling.analysis.run.measured_side import measured_side
-from model_profiling.analysis.run.selection import changes_between
+from model_profiling.analysis.compare.program_changes import ProgramChanges, largest
+from model_profiling.analysis.run.selection import changes_between, measured_side
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
@@ -80,10 +78,8 @@ class Measurer:
         programs, phases = programs_of(models, _lengths(series.phase))
         phase = next((each for each in phases if each.label == series.phase), None)
         if phase is None and (phases or series.phase):
-            raise InputError(
-                f"{series.title} ran in another way than its programs can be compared now",
-                f"Compare them yourself: sme2-kit compare {models['A']} {models['B']}",
-            )
+            hint = f"Compare them yourself: sme2-kit compare {models['A']} {models['B']}"
+            raise InputError(f"{series.title} ran in another way than its programs can be compared now", hint)
         with files.scratch_directory() as home:
             outcomes = measure(
                 self._platform,
@@ -108,10 +104,8 @@ class Measurer:
     def _program(self, sha256: str) -> Path:
         found = self._kept.program(sha256)
         if found is None:
-            raise InputError(
-                f"the program {sha256[:16]} was not kept, or its file has changed",
-                "Runs keep their program unless --no-history says otherwise; prune removes them.",
-            )
+            hint = "Runs keep their program unless --no-history says otherwise; prune removes them."
+            raise InputError(f"the program {sha256[:16]} was not kept, or its file has changed", hint)
         return found
 
     def _is_device_of(self, series: Series) -> bool:
@@ -133,7 +127,6 @@ class Measurer:
 def _changes(
     series: Series, programs: tuple[str, str], outcomes: Sequence[ExperimentOutcome], phase: Phase | None
 ) -> ProgramChanges | None:
-    """Return the largest changes; source lines are those that the runs of the programs remember."""
     sides = []
     for sha256, outcome in zip(programs, outcomes, strict=True):
         # The newest run of the program: nobody keeps its ETRecord beside it.
@@ -148,7 +141,6 @@ def _changes(
 
 
 def _lengths(phase: str) -> Lengths:
-    """Return how to ask for the phase of a series; of one without, nothing is asked."""
     found = _PHASE.fullmatch(phase)
     if found is None:
         return Lengths()
@@ -170,10 +162,8 @@ def bisect(
     """Find the program since which a series is slower: the first against the last, then halves, then the two found."""
     programs = [series.points[place].sha256 for place in places]
     if len(programs) < 2:
-        raise InputError(
-            f"{series.title} has {len(programs)} kept program{'s' if len(programs) != 1 else ''}: nothing to compare",
-            "Programs are kept from now on; measure another export of the model.",
-        )
+        what = f"{series.title} has {len(programs)} kept program{'s' if len(programs) != 1 else ''}: nothing to compare"
+        raise InputError(what, "Programs are kept from now on; measure another export of the model.")
     made = [compare_two(series, programs[0], programs[-1])]
     if not made[0].slower:
         return _result(series, places, None, made)

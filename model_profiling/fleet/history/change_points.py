@@ -64,7 +64,6 @@ def change_points(values: list[float]) -> list[ChangePoint]:
 
 
 def _splits(series: Floats, inflation: float) -> list[int]:
-    """Return where a series is to be split: at its best place, and again in the parts."""
     waiting, found = [(0, len(series))], []
     while waiting:
         first, last = waiting.pop()
@@ -101,7 +100,6 @@ def _refined(part: Floats, place: int) -> int:
 
 
 def _ranks(part: Floats) -> Floats:
-    """Return ranks from 1; equal values share theirs."""
     values, places, counts = np.unique(part, return_inverse=True, return_counts=True)
     del values
     last = np.cumsum(counts)
@@ -125,7 +123,6 @@ def _standardised(ranks: Floats) -> Floats:
 
 
 def _shuffled(ranks: Floats) -> Floats:
-    """Return the largest statistic of each of many shuffled series."""
     n = len(ranks)
     rng = np.random.default_rng(_SEED)
     rows = max(1, _BLOCK // n)
@@ -174,7 +171,6 @@ def _is_step(part: Floats, place: int) -> bool:
 
 
 def _cut(side: Floats) -> Floats:
-    """Return the same values, with outliers moved to where the others end."""
     middle = np.median(side)
     reach = _OUTLIER * float(np.median(np.abs(side - middle)))
     return np.clip(side, middle - reach, middle + reach)

@@ -35,8 +35,13 @@ class KeptPrograms:
         """Return the newest comparison of two programs, run as those of the series were and on the same device."""
         if self._records is None:
             self._records = [record for home in self._homes for record in _records(home)]
-        of_these = [each for each in self._records if (each.before, each.after) == (before, after)]
-        fitting = [each for each in of_these if _fits(each, series)]
+        wanted = (before, after, series.platform, series.device, series.threads, sorted(series.off), series.phase)
+        fitting = [
+            each
+            for each in self._records
+            if (each.before, each.after, each.platform, each.device, each.threads) == wanted[:5]
+            and (sorted(each.disable_features), each.phase) == wanted[5:]
+        ]
         return max(fitting, key=lambda each: each.created, default=None)
 
     def add(self, home: Path, record: ProgramComparison) -> Path:
@@ -49,13 +54,7 @@ class KeptPrograms:
         return path
 
 
-def _fits(record: ProgramComparison, series: Series) -> bool:
-    how = (record.platform, record.device, record.threads, sorted(record.disable_features), record.phase)
-    return how == (series.platform, series.device, series.threads, sorted(series.off), series.phase)
-
-
 def _records(home: Path) -> list[ProgramComparison]:
-    """Return the comparisons in one run directory; what is not one is left out."""
     found = []
     for path in sorted((home / PROGRAMS).glob(f"{COMPARED}*.json")):
         with contextlib.suppress(KitError):

@@ -9,8 +9,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
-from model_profiling.fleet.history.run_history import IndexedRun
-from model_profiling.fleet.history.run_search import Search
+from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.store import runs
 from model_profiling.store.artifacts import PROGRAMS
 
@@ -26,20 +25,15 @@ class Removable(msgspec.Struct, frozen=True):
     bytes: int
 
 
-def removable(
-    every: Sequence[IndexedRun],
-    chosen: Sequence[IndexedRun],
-    search: Search,
-    before: float | None,
-    keep_last: int | None,
-) -> list[Removable]:
-    """Return what may go: of the `chosen` runs the earlier ones that are older than `before` and not among the last of
-    their kind (model, dtype, variant, platform, device); then programs that none of the rest of `every` run names."""
+def removable(history: RunHistory, before: float | None, keep_last: int | None) -> list[Removable]:
+    """Return what may go: of the chosen runs the earlier ones that are older than `before` and not among the last of
+    their kind (model, dtype, variant, platform, device); then programs that none of the rest of every run names."""
+    every, search = history.every, history.search
     readable = {run.path for run in every}
     earlier = {found.path for found in search.runs if found.earlier}
     place: dict[tuple[str, ...], int] = {}
     going: dict[str, str] = {}
-    for run in sorted(chosen, key=lambda run: (-run.at, run.path)):
+    for run in sorted(history.chosen, key=lambda run: (-run.at, run.path)):
         kind = (run.model, run.dtype, run.variant, run.platform, run.device)
         place[kind] = place.get(kind, 0) + 1
         old = before is None or run.at < before

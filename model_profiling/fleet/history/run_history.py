@@ -20,28 +20,26 @@ from model_profiling.base.on_progress import OnProgress, no_progress
 from model_profiling.export import options
 from model_profiling.fleet.history import run_rows
 from model_profiling.fleet.history.history_records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
-from model_profiling.fleet.history.run_rows import HistoryMeasurement, HistoryRow, read_run
-from model_profiling.fleet.history.run_search import FoundRun, Search, real_roots, search
+from model_profiling.fleet.history.run_rows import (
+    FoundRun,
+    HistoryMeasurement,
+    HistoryRow,
+    Search,
+    read_run,
+    real_roots,
+    search,
+)
 from model_profiling.store.artifacts import REPORT_PAGE
-from model_profiling.store.labels import Revision
 
 # Bump when rows change without a change of `reading.py`.
-_VERSION = "3"
+_VERSION = "4"
 _BETWEEN_WORDS = 500
 
 
-class IndexEntry(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A run directory in one state; `row` is None if another program wrote it. Paths are bytes, as on disk."""
-
-    path: bytes
-    state: str
-    row: HistoryRow | None
+_decoder = msgspec.msgpack.Decoder(list[HistoryRow])
 
 
-_decoder = msgspec.msgpack.Decoder(list[IndexEntry])
-
-
-def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[IndexEntry], Search]:
+def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[HistoryRow], Search]:
     """Return what is known of the runs in these folders, up to date and in the order in which they were found."""
     found = search(roots, on_progress)
     path = None
@@ -62,24 +60,23 @@ def place_of(roots: Sequence[str]) -> Path:
     return cache_directory() / "history" / f"{key}.index"
 
 
-def _read(path: Path) -> list[IndexEntry] | None:
+def _read(path: Path) -> list[HistoryRow] | None:
     data = cache.read_sealed(path)
-    with contextlib.suppress(msgspec.DecodeError):
+    with contextlib.suppress(msgspec.DecodeError, UnicodeError):
         return None if data is None else _decoder.decode(data)
     return None
 
 
-def _updated(index: Sequence[IndexEntry], runs: Sequence[FoundRun], on_progress: OnProgress) -> list[IndexEntry]:
-    before = {known.path: known for known in index}
+def _updated(index: Sequence[HistoryRow], runs: Sequence[FoundRun], on_progress: OnProgress) -> list[HistoryRow]:
+    before = {known.raw_path: known for known in index}
     now, read = [], 0
     for run in runs:
-        path = os.fsencode(run.path)
-        known = before.get(path)
+        known = before.get(os.fsencode(run.path))
         if known is None or known.state != run.state:
             read += 1
             if read % _BETWEEN_WORDS == 0:
                 on_progress("reading runs", read, max(read, len(runs) - len(before)))
-            known = IndexEntry(path, run.state, read_run(run))
+            known = read_run(run)
         now.append(known)
     return now
 
@@ -102,7 +99,7 @@ class Filters(msgspec.Struct, frozen=True):
     labels: Mapping[str, str] = {}
     since: float | None = None
 
-    def accepts(self, run: "IndexedRun") -> bool:
+    def accepts(self, run: HistoryRow) -> bool:
         names = (run.model, run.stem)
         said = {"commit": run.commit, "branch": run.branch, **run.labels}
         return (
@@ -125,22 +122,7 @@ def parse_since(text: str) -> float:
         raise InputError(f"{text[:40]!r} is not a time", "Give a date such as 2026-11-01, or 90d, 12h, 2w.") from None
 
 
-class IndexedRun(HistoryRow, frozen=True, gc=False, kw_only=True):
-    """A run in the index: its row, with its number and its path."""
-
-    id: int
-    path: str
-
-    @property
-    def code(self) -> Revision:
-        return Revision(self.commit, self.branch, self.dirty)
-
-
-class IndexedMeasurement(HistoryMeasurement, frozen=True, gc=False, kw_only=True):
-    """A measurement with the numbers of its run and its series."""
-
-    run: int
-    series: int
+Measured = tuple[HistoryRow, HistoryMeasurement]
 
 
 class RunHistory:
@@ -155,70 +137,56 @@ class RunHistory:
         index, self.search = indexed(real_roots(folders), on_progress)
         self._found: dict[str, FoundRun] = {run.path: run for run in self.search.runs}
         self._here = directories.working_directory()
-        every = [
-            IndexedRun(*msgspec.structs.astuple(known.row), id=number, path=os.fsdecode(known.path))
-            for number, known in enumerate(index)
-            if known.row is not None
-        ]
+        every = [row for row in index if not row.foreign]
         self.unreadable = [run for run in every if run.problem]
         self.every = [run for run in every if not run.problem]
         if filters.model is not None and self.every:
             _refuse_unknown(filters.model, self.every)
-        self._runs = {run.id: run for run in self.every if filters.accepts(run)}
-        numbers: dict[tuple[Any, ...], int] = {}
-        self._measured = [
-            IndexedMeasurement(
-                *msgspec.structs.astuple(each), run=run.id, series=numbers.setdefault(_key(run, each), len(numbers))
-            )
-            for run in self._runs.values()
-            for each in run.measurements
-        ]
-        self._series = {number: key for key, number in numbers.items()}
-
-    def chosen(self) -> list[IndexedRun]:
-        """Return the runs that the filters accept, as the index has them."""
-        return list(self._runs.values())
+        # The runs that the filters accept.
+        self.chosen = [run for run in self.every if filters.accepts(run)]
+        self._measured: list[Measured] = [(run, each) for run in self.chosen for each in run.measurements]
 
     def runs(self) -> list[HistoryRun]:
         """Return every run, from new to old, and at the end those that cannot be read."""
-        medians: dict[int, dict[str, float]] = {}
-        for entry in self._measured:
-            if entry.median_ms is not None:
-                medians.setdefault(entry.run, {})[entry.experiment] = entry.median_ms
-        newest = sorted(self._runs.values(), key=lambda run: (-run.at, run.path))
-        return [self._listed(run, medians.get(run.id, {})) for run in [*newest, *self.unreadable]]
+        newest = sorted(self.chosen, key=lambda run: (-run.at, run.path))
+        return [self._listed(run) for run in [*newest, *self.unreadable]]
 
-    def _listed(self, run: IndexedRun, medians: dict[str, float]) -> HistoryRun:
-        path = relative_path(self._here, run.path)
-        kind = "earlier" if self._found[run.path].earlier else "latest"
-        versions = sorted({each.executorch for each in run.measurements} - {""})
-        return _made(HistoryRun, run, path=path, kind=kind, revision=run.code, median_ms=medians, executorch=versions)
+    def _listed(self, run: HistoryRow) -> HistoryRun:
+        return _made(
+            HistoryRun,
+            run,
+            path=relative_path(self._here, run.path),
+            kind="earlier" if self._found[run.path].earlier else "latest",
+            revision=run.revision,
+            median_ms={each.experiment: each.median_ms for each in run.measurements if each.median_ms is not None},
+            executorch=sorted({each.executorch for each in run.measurements} - {""}),
+        )
 
     def series(self) -> "list[Series]":
         """Return measured latency over time, one series for all that may be compared; those with most runs first."""
-        together: dict[int, list[IndexedMeasurement]] = {}
-        for entry in self._measured:
-            if entry.median_ms is not None and entry.median_ms > 0:
-                together.setdefault(entry.series, []).append(entry)
-        found = [self._one_series(self._series[key], entries) for key, entries in together.items()]
+        together: dict[tuple[Any, ...], list[Measured]] = {}
+        for run, each in self._measured:
+            if each.median_ms is not None and each.median_ms > 0:
+                key = (*(getattr(run, name) for name in _WHAT), *(getattr(each, name) for name in _HOW))
+                together.setdefault(key, []).append((run, each))
+        found = [self._one_series(key, entries) for key, entries in together.items()]
         return sorted(found, key=lambda each: (each.model, each.dtype, len(each.off), -len(each.points), each.title))
 
-    def _one_series(self, key: tuple[Any, ...], entries: list[IndexedMeasurement]) -> "Series":
+    def _one_series(self, key: tuple[Any, ...], entries: list[Measured]) -> "Series":
         from model_profiling.fleet.history.trends import Series
 
-        entries.sort(key=lambda entry: (self._runs[entry.run].at, self._runs[entry.run].path))
+        entries.sort(key=lambda entry: (entry[0].at, entry[0].path))
         # A run that measured another experiment again still has this one's measurement; so does a copy of a run.
-        once = {(entry.session, entry.median_ms, entry.mad_ms): entry for entry in reversed(entries)}
-        kept = [entry for entry in entries if once[(entry.session, entry.median_ms, entry.mad_ms)] is entry]
+        once = {(each.session, each.median_ms, each.mad_ms): run for run, each in reversed(entries)}
+        kept = [(run, each) for run, each in entries if once[(each.session, each.median_ms, each.mad_ms)] is run]
         said = dict(zip((*_WHAT, *_HOW), key, strict=True))
         said |= {"off": said["off"].split(",") if said["off"] else [], "latency_source": said.pop("source")}
-        return Series(**said, points=[self._point(entry) for entry in kept])
+        return Series(**said, points=[self._point(*entry) for entry in kept])
 
-    def _point(self, entry: IndexedMeasurement) -> Point:
-        run = self._runs[entry.run]
+    def _point(self, run: HistoryRow, each: HistoryMeasurement) -> Point:
         page = f"{run.path}/{REPORT_PAGE}" if self._found[run.path].has_page else ""
-        measured = {"spread_ms": entry.mad_ms or 0.0, "executions": entry.executions or 0}
-        return _made(Point, run, entry, **measured, revision=run.code, report=page)
+        measured = {"spread_ms": each.mad_ms or 0.0, "executions": each.executions or 0}
+        return _made(Point, run, each, **measured, path=run.path, revision=run.revision, report=page)
 
     def top(self) -> list[TopOperator]:
         """Return where the time goes: operators of the fastest experiment of every model's latest run."""
@@ -241,7 +209,7 @@ class RunHistory:
         known = {_kind(run): (run, entries) for run, entries in self._latest(lambda e: e.coverage_percent is not None)}
         untold = {_kind(run): entries for run, entries in self._latest(lambda entry: bool(entry.coverage_unknown))}
         found = []
-        for kind in dict.fromkeys(_kind(run) for run in self._runs.values()):
+        for kind in dict.fromkeys(map(_kind, self.chosen)):
             if kind in known:
                 run, entries = known[kind]
                 best = max(entries, key=lambda entry: entry.coverage_percent or 0.0)
@@ -252,32 +220,30 @@ class RunHistory:
                 found.append(ModelCoverage(*kind, None, "", why, ""))
         return sorted(found, key=lambda entry: (entry.percent is None, entry.percent or 0.0, entry.model))
 
-    def _latest(self, fits: Callable[[IndexedMeasurement], bool]) -> list[tuple[IndexedRun, list[IndexedMeasurement]]]:
+    def _latest(self, fits: Callable[[HistoryMeasurement], bool]) -> list[tuple[HistoryRow, list[HistoryMeasurement]]]:
         """Return of each model, dtype and variant the newest run with measurements that fit, and these."""
-        fitting: dict[int, list[IndexedMeasurement]] = {}
-        for entry in self._measured:
-            if fits(entry):
-                fitting.setdefault(entry.run, []).append(entry)
-        newest: dict[tuple[str, str, str], IndexedRun] = {}
-        for run in sorted((self._runs[key] for key in fitting), key=lambda run: (run.at, run.path)):
-            newest[_kind(run)] = run
-        return [(run, fitting[run.id]) for run in newest.values()]
+        newest: dict[tuple[str, str, str], tuple[HistoryRow, list[HistoryMeasurement]]] = {}
+        for run in sorted(self.chosen, key=lambda run: (run.at, run.path)):
+            if fitting := [each for each in run.measurements if fits(each)]:
+                newest[_kind(run)] = run, fitting
+        return list(newest.values())
 
     def rows(self) -> list[MeasurementRow]:
         """Return every measurement of every run as a flat row, for other programs."""
-        return [self._flat(self._runs[entry.run], entry) for entry in self._measured]
-
-    def _flat(self, run: IndexedRun, entry: IndexedMeasurement) -> MeasurementRow:
-        return _made(
-            MeasurementRow,
-            run,
-            entry,
-            features_off=entry.off,
-            latency_source=entry.source,
-            sme2_coverage_percent=entry.coverage_percent,
-            labels=msgspec.json.encode(run.labels).decode(),
-            model_sha256=run.sha256,
-        )
+        return [
+            _made(
+                MeasurementRow,
+                run,
+                each,
+                features_off=each.off,
+                latency_source=each.source,
+                sme2_coverage_percent=each.coverage_percent,
+                labels=msgspec.json.encode(run.labels).decode(),
+                model_sha256=run.sha256,
+                path=run.path,
+            )
+            for run, each in self._measured
+        ]
 
 
 # What may be compared is alike in these fields of a run and of a measurement.
@@ -292,16 +258,11 @@ def _made(type_: type[T], *parts: msgspec.Struct, **more: Any) -> T:
     return type_(**{name: known[name] for name in type_.__struct_fields__})
 
 
-def _key(run: IndexedRun, measured: HistoryMeasurement) -> tuple[Any, ...]:
-    """Return what the series of a measurement is known by."""
-    return (*(getattr(run, name) for name in _WHAT), *(getattr(measured, name) for name in _HOW))
-
-
-def _kind(run: IndexedRun) -> tuple[str, str, str]:
+def _kind(run: HistoryRow) -> tuple[str, str, str]:
     return run.model, run.dtype, run.variant
 
 
-def _refuse_unknown(model: str, runs: Sequence[IndexedRun]) -> None:
+def _refuse_unknown(model: str, runs: Sequence[HistoryRow]) -> None:
     names = {name for run in runs for name in (run.model, run.stem)}
     if not any(fnmatch.fnmatchcase(name, model) for name in names):
         import difflib

@@ -1,19 +1,107 @@
-"""What the index holds of a run, read from its files: only the fields that are asked for are decoded."""
+"""Finds run directories (a folder with a manifest.json is one, and its earlier runs lie below it) and reads of each
+what the index holds: only the fields that are asked for are decoded."""
 
+import contextlib
 import datetime
 import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 
 from model_profiling.base import files
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.on_progress import OnProgress, no_progress
 from model_profiling.export.options import DECIDING
-from model_profiling.fleet.history.run_search import FoundRun
-from model_profiling.store.artifacts import ANALYSIS_SUMMARY, MANIFEST, METRICS
+from model_profiling.store.artifacts import ANALYSIS_SUMMARY, EARLIER, MANIFEST, METRICS, PROGRAMS, REPORT_PAGE
 from model_profiling.store.labels import Revision
-from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase, executorch_name
+from model_profiling.store.made_by import executorch_name
+from model_profiling.store.run_directory import SCHEMA, LatencySource, Phase
+
+# What a run's row is made from; each changes by being replaced.
+_FILES = (MANIFEST, METRICS, ANALYSIS_SUMMARY)
+# After so many folders it is said how many there were.
+_BETWEEN_WORDS = 20_000
+# Folders that hold thousands of files of others.
+_NOT_OURS = ("node_modules", "site-packages", "__pycache__", PROGRAMS)
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """A run directory. `state` differs whenever a file that its row is made from does; `root` is the run directory
+    whose latest or earlier run it is."""
+
+    path: str
+    root: str
+    state: str
+    has_metrics: bool
+    has_summary: bool
+    has_page: bool
+
+    @property
+    def earlier(self) -> bool:
+        return self.path != self.root
+
+
+@dataclass(frozen=True)
+class Search:
+    """All runs below some folders, and the run directories in which programs are kept."""
+
+    runs: list[FoundRun]
+    keeping: list[str]
+
+
+def real_roots(folders: Sequence[str | Path]) -> list[str]:
+    """Return where the folders are, each once, without those that lie in another of them."""
+    for folder in folders:
+        if not Path(folder).is_dir():
+            raise InputError(f"there is no folder {folder}", "Give one with runs in it, or nothing for this one.")
+    places = sorted({os.path.realpath(folder) for folder in folders})
+    return [place for place in places if not {*map(str, Path(place).parents)} & {*places}]
+
+
+def search(roots: Sequence[str], on_progress: OnProgress = no_progress) -> Search:
+    """Look at every folder once. Links are not followed, so that nothing outside is found and nothing twice."""
+    found, looked = Search([], []), 0
+    for root in roots:
+        # The folder, and the run directory that it is an earlier run of, if it is.
+        waiting: list[tuple[str, str]] = [(root, "")]
+        while waiting:
+            folder, owner = waiting.pop()
+            looked += 1
+            if looked % _BETWEEN_WORDS == 0:
+                on_progress(f"looking for runs: {looked} folders", 0, 0)
+            with contextlib.suppress(OSError):  # gone, or not ours to read
+                waiting += _look(folder, owner, found)
+    return found
+
+
+def _look(folder: str, owner: str, found: Search) -> list[tuple[str, str]]:
+    """Note what a folder is; returns the folders in it that are to be looked at."""
+    inside, states, names = [], dict.fromkeys(_FILES, ""), set()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name in states and entry.is_file(follow_symlinks=False):
+                seen = entry.stat(follow_symlinks=False)
+                states[entry.name] = f"{seen.st_mtime_ns}.{seen.st_size}.{seen.st_ino}"
+            elif entry.is_dir(follow_symlinks=False):
+                inside.append(entry.name)
+            elif entry.name == REPORT_PAGE:
+                names.add(entry.name)
+    if states[MANIFEST]:
+        root = owner or folder
+        state = " ".join(states.values())
+        files = (bool(states[METRICS]), bool(states[ANALYSIS_SUMMARY]), REPORT_PAGE in names)
+        found.runs.append(FoundRun(folder, root, state, *files))
+        if not owner and PROGRAMS in inside:
+            found.keeping.append(folder)
+        # What else lies in a run directory are its experiments.
+        inside = [EARLIER] if EARLIER in inside and not owner else []
+        return [(f"{folder}/{name}", root) for name in inside]
+    return [(f"{folder}/{name}", owner) for name in inside if name[0] != "." and name not in _NOT_OURS]
+
 
 _MOST_BYTES = 256 << 20
 # No file needs more.
@@ -25,7 +113,6 @@ class _Struct(msgspec.Struct, frozen=True, gc=False):
 
 
 def _struct(where: str, *more: Any) -> Any:
-    """Return a part of the export's record: the options that it holds, and `more` fields."""
     rows = [(row.name, row.plain_kind, row.plain(row.default)) for row in DECIDING if row.recorded == where]
     return msgspec.defstruct(f"_{where}", [*rows, *more], bases=(_Struct,), frozen=True, gc=False, kw_only=True)
 
@@ -159,8 +246,12 @@ class HistoryMeasurement(msgspec.Struct, frozen=True, gc=False, array_like=True)
 
 
 class HistoryRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """One run. `problem` says why it cannot be read; the rest is then empty."""
+    """A run directory in one state; its path is bytes, as on disk. `problem` says why it cannot be read; then the rest
+    is empty, as it is of one that another program wrote (`foreign`)."""
 
+    raw_path: bytes
+    state: str
+    foreign: bool = False
     at: float = 0.0
     created: str = ""
     label: str = ""
@@ -181,6 +272,14 @@ class HistoryRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
     problem: str = ""
     measurements: list[HistoryMeasurement] = []
 
+    @property
+    def path(self) -> str:
+        return os.fsdecode(self.raw_path)
+
+    @property
+    def revision(self) -> Revision:
+        return Revision(self.commit, self.branch, self.dirty)
+
 
 _manifests = msgspec.json.Decoder(_Manifest)
 _metrics = msgspec.json.Decoder(_Metrics)
@@ -188,19 +287,19 @@ _summaries = msgspec.json.Decoder(_Summary)
 _anything = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def read_run(found: FoundRun) -> HistoryRow | None:
-    """Return the row of a run directory; None if the manifest is one of another program."""
-    home = Path(found.path)
+def read_run(found: FoundRun) -> HistoryRow:
+    """Return the row of a run directory."""
+    home, key = Path(found.path), (os.fsencode(found.path), found.state)
     try:
         data = files.read_bytes(home / MANIFEST, "manifest", _MOST_BYTES)
         try:
             manifest = _decoded(_manifests, data, MANIFEST)
         except ValueError:
             if _is_foreign(data):
-                return None
+                return HistoryRow(*key, foreign=True)
             raise
         if manifest.schema > SCHEMA:
-            return HistoryRow(problem=f"{MANIFEST} was written by a newer kit (schema {manifest.schema})")
+            return HistoryRow(*key, problem=f"{MANIFEST} was written by a newer kit (schema {manifest.schema})")
         at = _seconds(manifest.created)
         metrics = summary = None
         if found.has_metrics:
@@ -208,16 +307,11 @@ def read_run(found: FoundRun) -> HistoryRow | None:
         if found.has_summary:
             text = files.read_bytes(home / ANALYSIS_SUMMARY, "analysis", _MOST_BYTES)
             summary = _decoded(_summaries, text, ANALYSIS_SUMMARY)
-        return _row(manifest, at, metrics or _Metrics(), summary or _Summary())
-    except KitError as error:
-        return HistoryRow(problem=_storable(error.message))
-    except ValueError as error:
-        return HistoryRow(problem=_storable(str(error)))
-
-
-def _storable(text: str) -> str:
-    """Return `text` as Unicode: a path in it may have bytes that are none."""
-    return os.fsencode(text).decode(errors="replace")
+        return _row(key, manifest, at, metrics or _Metrics(), summary or _Summary())
+    except (KitError, ValueError) as error:
+        said = error.message if isinstance(error, KitError) else str(error)
+        # A path in it may have bytes that are no text.
+        return HistoryRow(*key, problem=os.fsencode(said).decode(errors="replace"))
 
 
 def _decoded(decoder: "msgspec.json.Decoder[Any]", data: bytes, name: str) -> Any:
@@ -245,35 +339,20 @@ def _is_foreign(data: bytes) -> bool:
     return "kit_version" not in fields and fields.get("kind") != msgspec.Raw(b'"manifest"')
 
 
-def _row(manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> HistoryRow:
-    model, revision, device = manifest.model, manifest.revision, manifest.device
-    if chosen := manifest.labels.get("device"):
-        device = f"{device} ({chosen})"
-    return HistoryRow(
-        at,
-        manifest.created,
-        manifest.label,
-        model.export.model if model.export is not None else model.stem,
-        model.stem,
-        model.export.dtype if model.export is not None else model.dtype,
-        _variant(model.export),
-        manifest.platform,
-        device,
-        manifest.timing,
-        manifest.status,
-        revision.commit,
-        revision.branch,
-        revision.dirty,
-        manifest.labels,
-        manifest.kit_version,
-        model.sha256,
-        "",
-        [
-            _measurement(name, record, manifest.timing, metrics.experiments.get(name), summary.experiments.get(name))
-            for name, record in manifest.experiments.items()
-            if record.status == "ok"
-        ],
-    )
+def _row(key: tuple[bytes, str], manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> HistoryRow:
+    model, revision, chosen = manifest.model, manifest.revision, manifest.labels.get("device")
+    name, dtype = (model.export.model, model.export.dtype) if model.export is not None else (model.stem, model.dtype)
+    device = f"{manifest.device} ({chosen})" if chosen else manifest.device
+    what = (manifest.created, manifest.label, name, model.stem, dtype, _variant(model.export))
+    how = (manifest.platform, device, manifest.timing, manifest.status)
+    code = (revision.commit, revision.branch)
+    made = (manifest.kit_version, model.sha256, "")
+    measured = [
+        _measurement(name, record, manifest.timing, metrics.experiments.get(name), summary.experiments.get(name))
+        for name, record in manifest.experiments.items()
+        if record.status == "ok"
+    ]
+    return HistoryRow(*key, False, at, *what, *how, *code, revision.dirty, manifest.labels, *made, measured)
 
 
 def _variant(export: Any) -> str:
@@ -323,7 +402,6 @@ def _measurement(
 
 
 def _phase(record: _Experiment) -> str:
-    """Return the phase of a language model, else the method if it is not the usual one."""
     if record.phase is not None:
         return record.phase.label
     return "" if record.method == "forward" else record.method

@@ -28,7 +28,6 @@ class _Manifest(msgspec.Struct, frozen=True):
 
 
 def with_steps(series: Series, kept: KeptPrograms) -> Series:
-    """Return the series with its steps."""
     found = change_points([point.median_ms for point in series.points])
     return msgspec.structs.replace(series, steps=[_step(series, change, kept) for change in found])
 
@@ -39,25 +38,14 @@ def _step(series: Series, change: ChangePoint, kept: KeptPrograms) -> Step:
     comparison = kept.comparison(series, before.sha256, after.sha256)
     state = _state(before, after, comparison, change.percent, kept)
     versions = (before.executorch, after.executorch) if before.executorch and after.executorch else None
+    since = f" since ExecuTorch {versions[1]}" if versions is not None and versions[0] != versions[1] else ""
     differences = _differences(before, after, versions) if state in ("same program", "refuted") else []
-    return Step(
-        change.index,
-        series.points[change.index].created,
-        change.percent,
-        change.before,
-        change.after,
-        change.p_value,
-        state,
-        before.sha256,
-        after.sha256,
-        before.path,
-        after.path,
-        (before.revision.commit, after.revision.commit),
-        _sentence(change, state, comparison, differences, _since(versions)),
-        differences,
-        comparison,
-        versions,
-    )
+    size = (change.percent, change.before, change.after, change.p_value)
+    sides = (before.sha256, after.sha256, before.path, after.path)
+    commits = (before.revision.commit, after.revision.commit)
+    said = _sentence(change, state, comparison, differences, since)
+    when = series.points[change.index].created
+    return Step(change.index, when, *size, state, *sides, commits, said, differences, comparison, versions)
 
 
 def _sides(points: Sequence[Point], index: int) -> tuple[int, int]:
@@ -77,10 +65,6 @@ def version_changes(points: Sequence[Point]) -> dict[int, str]:
         for place, (before, after) in enumerate(itertools.pairwise(points), 1)
         if before.executorch and after.executorch and before.executorch != after.executorch
     }
-
-
-def _since(versions: tuple[str, str] | None) -> str:
-    return f" since ExecuTorch {versions[1]}" if versions is not None and versions[0] != versions[1] else ""
 
 
 def _state(
@@ -119,7 +103,6 @@ def _sentence(
 
 
 def _differences(before: Point, after: Point, versions: tuple[str, str] | None) -> list[str]:
-    """Return what the manifests of two runs say differently of ExecuTorch, machine, kit and labels."""
     one, other = (_manifest(point.path) for point in (before, after))
     if one is None or other is None:
         return []

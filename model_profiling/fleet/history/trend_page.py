@@ -5,15 +5,14 @@ from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.base.units import counted
 from model_profiling.fleet.history.history_records import Point
 from model_profiling.fleet.history.steps import version_changes
 from model_profiling.fleet.history.trends import Series, Step, Trend
-from model_profiling.report import html, markdown
 from model_profiling.report.blocks import (
     Block,
-    Bullets,
     Cell,
-    KeyFigure,
+    Fact,
     Link,
     Number,
     Paragraph,
@@ -21,13 +20,15 @@ from model_profiling.report.blocks import (
     Report,
     Section,
     Table,
+    bullets,
 )
-from model_profiling.report.charts.frame import NARROW, WIDE, Spec
+from model_profiling.report.charts.frame import WIDE, Spec
 from model_profiling.report.charts.trend import Dot, StepMark, add_links, axis_of, trend
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, Theme
 from model_profiling.report.drawing.vega import PAPER_SCALE, draw
-from model_profiling.report.files import report_files
+from model_profiling.report.files.page_files import write_document
+from model_profiling.report.numbers import count_cell, ms_cell
 from model_profiling.report.numbers import ms as shown_ms
 from model_profiling.report.numbers import percent as shown_percent
 
@@ -43,32 +44,27 @@ def write(found: Trend, output: Path) -> list[Path]:
         return [_write_picture(found, output)]
     if output.suffix != ".html":
         raise InputError(f"{output} is no page and no picture", "Name it FILE.html, FILE.svg or FILE.png.")
-    home = output.parent
-    report = page_report(found, home)
-    drawn = found.series[:_MOST_DRAWN]
+    home, drawn = output.parent, found.series[:_MOST_DRAWN]
+
+    def pictures(width: int) -> dict[str, Spec]:
+        return {key(n): picture(series, width, LIGHT, "") for n, series in enumerate(drawn)}
+
+    def linked(name: str, svg: str) -> str:
+        series = next(series for n, series in enumerate(drawn) if key(n) == name)
+        return add_links(svg, [_leads_to(point, home) for point in series.points])
+
     with DrawingPool() as artist:
-        wide = {key(n): artist.draw(picture(series, WIDE, LIGHT, "")) for n, series in enumerate(drawn)}
-        narrow = {key(n): artist.svg(picture(series, NARROW, LIGHT, "")) for n, series in enumerate(drawn)}
         text = output.with_suffix(".md")
-        pictures = report_files.write_pictures(wide, text, files.write_bytes)
-        figures = {}
-        for number, series in enumerate(drawn):
-            places = [_leads_to(point, home) for point in series.points]
-            svgs = wide[key(number)].result().svg, narrow[key(number)].result()
-            figures[key(number)] = (add_links(svgs[0], places), add_links(svgs[1], places))
-    files.write_text(text, markdown.render(report, pictures))
+        write_document(page_report(found, home), output, pictures, artist, _MADE_FROM, text, finish=linked)
     files.write_json(output.with_suffix(".json"), found)
-    files.write_text(output, html.overview(report, figures, _MADE_FROM))
     return [output, text, output.with_suffix(".json")]
 
 
 def _write_picture(found: Trend, output: Path) -> Path:
     if len(found.series) != 1:
         names = ", ".join(sorted({series.experiment for series in found.series}))
-        raise InputError(
-            f"there are {len(found.series)} series, and a picture shows one",
-            f"Choose with --experiment ({names}), --platform or --dtype, or write a page: FILE.html.",
-        )
+        hint = f"Choose with --experiment ({names}), --platform or --dtype, or write a page: FILE.html."
+        raise InputError(f"there are {len(found.series)} series, and a picture shows one", hint)
     series = found.series[0]
     drawing = draw(picture(series, WIDE, LIGHT, f"{series.title} on {series.device}"), PAPER_SCALE)
     files.write_bytes(output, drawing.png if output.suffix == ".png" else drawing.svg.encode())
@@ -80,7 +76,6 @@ def key(number: int) -> str:
 
 
 def picture(series: Series, width: int, theme: Theme, title: str) -> Spec:
-    """Return one series over its runs."""
     edges = [
         StepMark(s.index, s.before_ms, s.after_ms, s.state == "confirmed", f"{s.percent:+.1f} %", s.state)
         for s in series.steps
@@ -106,48 +101,50 @@ def _leads_to(point: Point, home: Path) -> str:
 
 
 def page_report(found: Trend, home: Path) -> Report:
-    """Return what the page says, in blocks."""
     models = sorted({series.model for series in found.series})
     steps = [step for series in found.series for step in series.steps]
     confirmed = [step for step in steps if step.state == "confirmed" and step.percent > 0]
     waiting = [step for step in steps if step.state in ("candidate", "program not kept")]
     runs = sum(len(series.points) for series in found.series)
     figures = [
-        KeyFigure("series", str(len(found.series)), f"{runs} measurements"),
-        KeyFigure("confirmed regressions", str(len(confirmed)), "slower side by side as well"),
-        KeyFigure("candidates", str(len(waiting)), "steps that were not compared side by side"),
+        Fact("Series", str(len(found.series)), f"with {counted(runs, 'measurement')}", card=True),
+        Fact("Confirmed", str(len(confirmed)), "regressions: slower side by side as well", card=True),
+        Fact("Candidates", str(len(waiting)), "steps that were not compared side by side", card=True),
     ]
     title = f"Trend of {models[0]}" if len(models) == 1 else f"Trends of {len(models)} models"
     days = sorted(point.created[:10] for series in found.series for point in series.points)
-    overview: list[Block] = [_overview(found)]
-    if (left_out := len(found.series) - _MOST_DRAWN) > 0:
-        overview.append(
-            Paragraph(f"{left_out} more series have no picture here; choose some with --model or --experiment.")
-        )
+    left_out = f"{len(found.series) - _MOST_DRAWN} more series have no picture here"
+    choose = [Paragraph(f"{left_out}; choose some with --model or --experiment.")]
+    overview: list[Block] = [_overview(found), *(choose if len(found.series) > _MOST_DRAWN else [])]
     sections = [
         Section("series", "All series", overview),
         *(_section(series, number, home) for number, series in enumerate(found.series[:_MOST_DRAWN])),
     ]
     headline = [f"{series.title}: {step.sentence}." for series in found.series for step in series.steps][:8]
-    return Report(title, f"{days[0]} to {days[-1]}" if days else "", headline, sections, figures=figures)
+    glance = _glance(found.series[0]) if len(found.series) == 1 else _overview(found)
+    facts: list[list[Fact | Table]] = [[*figures], [glance]]
+    return Report(title, f"{days[0]} to {days[-1]}" if days else "", headline, sections, opening=facts)
+
+
+def _glance(series: Series) -> Table:
+    steps, changed = {step.index: step for step in series.steps}, version_changes(series.points)
+    rows: list[tuple[Cell, ...]] = []
+    for place, point in reversed(list(enumerate(series.points))):
+        commit = point.revision.commit[:10] + ("+" if point.revision.dirty else "")
+        said = [changed[place]] if place in changed else []
+        said += [steps[place].sentence] if place in steps else []
+        rows.append((point.created[:16], point.label, commit, ms_cell(point.median_ms), "; ".join(said)))
+    return Table("glance", ("made (UTC)", "label", "commit", "median", ""), rows)
 
 
 def _overview(found: Trend) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for series in found.series:
         first, last = series.points[0], series.points[-1]
-        change = (last.median_ms / first.median_ms - 1) * 100
-        step = series.steps[-1] if series.steps else None
-        rows.append(
-            (
-                series.title,
-                f"{series.device} ({series.platform})",
-                Number(str(len(series.points)), len(series.points)),
-                Number(shown_ms(last.median_ms), last.median_ms),
-                Number(shown_percent(change), change),
-                f"{_outcome(step)} on {step.created[:10]}" if step is not None else "none",
-            )
-        )
+        change = Number(shown_percent(percent := (last.median_ms / first.median_ms - 1) * 100), percent)
+        said = [f"{_outcome(step)} on {step.created[:10]}" for step in series.steps[-1:]] or ["none"]
+        cells = (count_cell(len(series.points)), ms_cell(last.median_ms), change)
+        rows.append((series.title, f"{series.device} ({series.platform})", *cells, *said))
     columns = ("series", "device", "runs", "latest", "since the first", "last step")
     return Table("series", columns, rows, sortable=True)
 
@@ -168,8 +165,7 @@ def _section(series: Series, number: int, home: Path) -> Section:
     ]
     said = [(step.created[:16], step.sentence) for step in series.steps]
     said += [(series.points[place].created[:16], words) for place, words in version_changes(series.points).items()]
-    if said:
-        blocks.append(Bullets([f"{when.replace('T', ' ')} UTC: {sentence}." for when, sentence in sorted(said)]))
+    blocks += bullets(f"{when.replace('T', ' ')} UTC: {sentence}." for when, sentence in sorted(said))
     if not series.steps and len(series.points) < 10:
         blocks.append(Paragraph("Step detection needs 10 runs, 5 on each side."))
     blocks.append(_runs(series, number, home))
@@ -183,18 +179,8 @@ def _runs(series: Series, number: int, home: Path) -> Table:
         when = point.created[:16].replace("T", " ")
         commit = point.revision.commit[:12] + ("+" if point.revision.dirty else "")
         said = ", ".join(f"{name}={value}" for name, value in sorted(point.labels.items()))
-        rows.append(
-            (
-                Link(when, page) if page else when,
-                point.label,
-                commit,
-                point.revision.branch,
-                Number(shown_ms(point.median_ms), point.median_ms, page),
-                Number(shown_ms(point.spread_ms), point.spread_ms),
-                point.sha256[:12],
-                point.executorch or "not known",
-                said,
-            )
-        )
+        which = (Link(when, page) if page else when, point.label, commit, point.revision.branch)
+        times = (Number(shown_ms(point.median_ms), point.median_ms, page), ms_cell(point.spread_ms))
+        rows.append((*which, *times, point.sha256[:12], point.executorch or "not known", said))
     columns = ("made (UTC)", "label", "commit", "branch", "median", "spread (MAD)", "program", "ExecuTorch", "labels")
     return Table(f"runs_{number + 1}", columns, rows, short=10, sortable=True)

@@ -97,11 +97,7 @@ class Series(msgspec.Struct, frozen=True):
         """`toy_cnn fp16, linux_fp16arith_on` and what else is not usual."""
         dtype = "" if self.dtype == "unknown" else f" {self.dtype}"
         parts = [f"{self.model}{dtype}", self.variant, self.experiment, self.phase]
-        return ", ".join(part for part in (*parts, _threads(self.threads)) if part)
-
-
-def _threads(count: int) -> str:
-    return "" if count == 1 else f"{count} threads"
+        return ", ".join(part for part in (*parts, "" if self.threads == 1 else f"{self.threads} threads") if part)
 
 
 class Trend(msgspec.Struct, frozen=True, tag="trend", tag_field="kind"):

@@ -19,7 +19,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.export.cache import cached
-from model_profiling.export.request import ExportRequest
+from model_profiling.export.request import ExportRequest, typed
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, SweepProgram, SweepTarget
 from model_profiling.models.options import LoadOptions, input_spec, settings_of
 from model_profiling.platforms.environment import describe_host
@@ -27,7 +27,7 @@ from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.derived import current_fingerprint, read_index
-from model_profiling.store.machine import machine_of
+from model_profiling.store.made_by import machine_of
 from model_profiling.store.run_directory import Manifest, RunDirectory
 
 Kind = Literal["export", "run", "report"]
@@ -109,7 +109,7 @@ class Jobs:
         for cell in self.cells:
             variant, place = cell.variant, self.folder.run(cell)
             if not variant.is_program and variant.name not in exports:
-                words = export_words(variant, self.folder.artifacts(variant))
+                words = self.export_words(variant, self.folder.artifacts(variant))
                 exports[variant.name] = Job("export", variant.name, words, variant)
             after = "" if variant.is_program else exports[variant.name].name
             run = Job("run", cell.name, self.run_words(cell, self.program(variant), place), variant, cell, after)
@@ -118,6 +118,10 @@ class Jobs:
                 words = ("report", str(place), "--html")
                 reports.append(Job("report", cell.name, words, variant, cell, run.name))
         return [*exports.values(), *runs, *reports]
+
+    def export_words(self, variant: SweepProgram, place: Path) -> tuple[str, ...]:
+        """Return the command that exports a program, in the words that an export is printed with everywhere."""
+        return (*typed(self.request(variant))[1:], f"--out={place}")
 
     def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
         labels = [f"--label={key}={value}" for key, value in self._asked.labels.items()]
@@ -205,18 +209,7 @@ class Jobs:
         files.write_json(self.folder.note(cell), RunNote(self.key(cell), round_, fingerprints(manifest), host))
 
 
-def export_words(variant: SweepProgram, place: Path) -> tuple[str, ...]:
-    asked = variant.asked
-    # With an equals sign: a value that begins with a dash is no flag.
-    words = ["export", f"--model={asked.model}", f"--dtype={variant.dtype}", f"--out={place}"]
-    words += [f"--rewrite={name}" for name in variant.rewrites]
-    words += [f"--input={spec}" for spec in asked.input]
-    words += [f"--set={pair}" for pair in asked.set]
-    return (*words, *([f"--checkpoint={asked.checkpoint}"] if asked.checkpoint else []))
-
-
 def finished_run(directory: Path) -> Manifest | None:
-    """Return the manifest of a run, if it is complete."""
     try:
         manifest = RunDirectory(directory).manifest()
     except InputError:
@@ -241,7 +234,6 @@ def has_report(directory: Path) -> bool:
 
 
 def _inputs(paths: ExportPaths) -> list[str]:
-    """Return the hashes of the samples that a run feeds the program with."""
     from model_profiling.pipeline.pipeline import export_record
 
     record = export_record(paths)

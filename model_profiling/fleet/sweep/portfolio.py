@@ -3,18 +3,24 @@
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
-from model_profiling.base import files
+from model_profiling.base.rewrites import NO_REWRITE
 from model_profiling.base.units import counted
-from model_profiling.fleet.sweep.program_rows import ProgramRow, panels, program_rows, rewrites_of
-from model_profiling.fleet.sweep.result import CellRecord, CellResult, PreviousComparison, Speedup, SweepResult
-from model_profiling.fleet.sweep.runtimes_section import runtimes_section
-from model_profiling.report import html, markdown, numbers
+from model_profiling.fleet.sweep.result import (
+    CellRecord,
+    CellResult,
+    PreviousComparison,
+    RuntimeResult,
+    Speedup,
+    SweepResult,
+)
+from model_profiling.report import numbers
 from model_profiling.report.blocks import (
     Block,
     Bullets,
     Cell,
-    KeyFigure,
+    Fact,
     Link,
     Name,
     Number,
@@ -27,11 +33,81 @@ from model_profiling.report.blocks import (
 )
 from model_profiling.report.change_words import largest_sentence
 from model_profiling.report.charts import MOST_ROWS
-from model_profiling.report.charts.frame import NARROW, WIDE
-from model_profiling.report.charts.programs import is_logarithmic, programs
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report.charts.frame import Spec
+from model_profiling.report.charts.programs import OFF, ON, PREDICTED, Bounded, ProgramLatency, is_logarithmic, programs
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.report.files import report_files
+from model_profiling.report.files.page_files import write_document
+
+
+class ProgramRow(NamedTuple):
+    """A program on one measured target, in one phase; `cell` is None where it was only emulated. `emulated` has by
+    target the cell and what is known of this phase there."""
+
+    model: str
+    dtype: str
+    rewrites: tuple[str, ...]
+    threads: int
+    phase: str
+    cell: CellRecord | None
+    result: CellResult | None
+    emulated: dict[str, tuple[CellRecord, CellResult | None]]
+
+    @property
+    def state(self) -> str:
+        """Why there is no result."""
+        return "not measured" if self.cell is None else self.cell.state
+
+
+def program_rows(result: SweepResult) -> list[ProgramRow]:
+    """Return the rows in the order of the sweep."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[CellRecord]] = {}
+    for each in result.cells:
+        found.setdefault((each.model, each.dtype, tuple(each.rewrites)), []).append(each)
+    rows = []
+    for program, cells in found.items():
+        emulated = [each for each in cells if each.timing == "emulated"]
+        measured: list[CellRecord | None] = [each for each in cells if each.timing != "emulated"]
+        phases = list(dict.fromkeys(of.phase for each in cells for of in each.results)) or [""]
+        for cell in measured or [None]:
+            results = {of.phase: of for of in cell.results} if cell is not None else {}
+            threads = cell.threads if cell is not None else emulated[0].threads
+            for phase in list(results) or phases:
+                seen = [next((of for of in each.results if of.phase == phase), None) for each in emulated]
+                beside = {each.target: (each, of) for each, of in zip(emulated, seen, strict=True)}
+                rows.append(ProgramRow(*program, threads, phase, cell, results.get(phase), beside))
+    return rows
+
+
+def panels(result: SweepResult) -> dict[str, list[ProgramLatency]]:
+    """Return what the picture shows: by measured target its programs."""
+    rows = [row for row in program_rows(result) if row.cell is not None]
+    threads = any(row.threads != 1 for row in rows)
+    found: dict[str, list[ProgramLatency]] = {}
+    for row in rows:
+        assert row.cell is not None
+        variant = [row.dtype, *row.rewrites, *([f"t{row.threads}"] if threads else []), row.phase]
+        latencies = _latencies(row.result) if row.result is not None else {}
+        state = "" if latencies else row.state if row.result is None else "no latency"
+        drawn = ProgramLatency(row.model, " ".join(filter(None, variant)), latencies, state)
+        found.setdefault(row.cell.target, []).append(drawn)
+    return found
+
+
+def _latencies(found: CellResult) -> dict[str, Bounded]:
+    """Return what is known of a program, each with its whisker: the MAD of a measurement, the range of a prediction."""
+    known = {}
+    for side, ms, percent in ((OFF, found.off_ms, found.off_mad_percent), (ON, found.median_ms, found.mad_percent)):
+        if ms:
+            reach = ms * min(percent or 0.0, 99.0) / 100
+            known[side] = Bounded(ms, ms - reach, ms + reach)
+    predicted = found.predicted
+    if predicted is not None and predicted.median_ms:
+        ms, before = predicted.median_ms, predicted.median_ms * predicted.speedup
+        low, high = predicted.low or predicted.speedup, predicted.high or predicted.speedup
+        known[PREDICTED] = Bounded(ms, before / high, before / low)
+    return known
+
 
 PAGE, TEXT = "portfolio.html", "portfolio.md"
 _PICTURE = "latencies"
@@ -53,6 +129,10 @@ _LEGEND = (
     "milliseconds of the machine that was measured. SME2 coverage: the part of CONV and GEMM operators with an SME2 "
     "kernel."
 )
+_CAPTION = (
+    "Latency of each program, off and on; the axis is {axis}. Whiskers hold half of the executions (median absolute "
+    "deviation). With SME2 is a prediction, and its whisker the predicted range.{more}"
+)
 _DETAILS_NOTE = (
     "Spread is the median absolute deviation (MAD) of executions. Data movement is its share of the traced time. "
     "Against the last sweep: better or worse if the whole 95 % interval is; the two runs were measured at different "
@@ -63,21 +143,14 @@ _DETAILS_NOTE = (
 def write(result: SweepResult, home: Path, drawn: bool = True) -> None:
     """Write the page, and the same as Markdown, beside sweep.json. Without the picture while jobs go on: to draw would
     disturb what is measured."""
-    figures, pictures = _draw(result, home) if drawn else ({}, {})
-    made = report(result)
-    files.write_text(home / PAGE, html.overview(made, figures, "everything here can be made again from sweep.json."))
-    files.write_text(home / TEXT, markdown.render(made, pictures))
 
+    def pictures(width: int) -> dict[str, Spec]:
+        spec = programs(panels(result), width, LIGHT, "", MOST_ROWS) if drawn else None
+        return {_PICTURE: spec} if spec is not None else {}
 
-def _draw(result: SweepResult, home: Path) -> tuple[dict[str, tuple[str, str]], dict[str, str]]:
-    """Return the picture for wide and narrow pages, and the file that Markdown shows; nothing without any latency."""
-    wide, narrow = (programs(panels(result), width, LIGHT, "", MOST_ROWS) for width in (WIDE, NARROW))
-    if wide is None or narrow is None:
-        return {}, {}
+    made_from = "everything here can be made again from sweep.json."
     with DrawingPool() as artist:
-        drawings, small = {_PICTURE: artist.draw(wide)}, artist.svg(narrow)
-        pictures = report_files.write_pictures(drawings, home / TEXT, files.write_bytes)
-        return {_PICTURE: (drawings[_PICTURE].result().svg, small.result())}, pictures
+        write_document(report(result), home / PAGE, pictures, artist, made_from, home / TEXT)
 
 
 def report(result: SweepResult) -> Report:
@@ -92,37 +165,30 @@ def report(result: SweepResult) -> Report:
     return Report(
         title=f"Portfolio: {result.name}",
         subtitle=f"{models} · {cells} · {', '.join(result.targets)} · {result.updated}",
-        headline=[],
         sections=[section for section in sections if section is not None],
         alerts=_alerts(result),
-        figures=_figures(result),
+        opening=_opening(result),
         legend=_LEGEND,
     )
 
 
 def _alerts(result: SweepResult) -> list[str]:
-    found = []
-    failed = [job for job in result.jobs if job.state == "failed"]
-    if failed:
-        found.append(f"{len(failed)} of {counted(len(result.jobs), 'job')} failed: see below.")
+    failed = sum(job.state == "failed" for job in result.jobs)
+    found = [f"{failed} of {counted(len(result.jobs), 'job')} failed: see below."] if failed else []
     if result.status == "partial":
         left = [job for job in result.jobs if job.state in ("waiting", "running", "not asked for")]
         found.append(f"This sweep is not complete: {counted(len(left), 'job')} to do.")
     worse = [cell.name for cell in result.cells for each in cell.results if _verdict(each) == "worse"]
-    if worse:
-        found.append(f"Slower than in the last sweep: {', '.join(dict.fromkeys(worse))}.")
+    if names := list(dict.fromkeys(worse)):
+        more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+        found.append(f"Slower than in the last sweep: {', '.join(names[:2])}{more}.")
     return [*found, *result.notes]
 
 
 def changed_sentences(result: SweepResult) -> list[str]:
     """Return of each cell that is better or worse the lines that changed most, as far as they can be told."""
-    judged = [
-        (f"{cell.name} {each.phase}".strip(), each.against)
-        for cell in result.cells
-        for each in cell.results
-        if each.against is not None
-    ]
-    found = [(name, against.verdict, largest_sentence(against.changes)) for name, against in judged if against.changes]
+    judged = [(f"{cell.name} {each.phase}".strip(), each.against) for cell in result.cells for each in cell.results]
+    found = [(name, x.verdict, largest_sentence(x.changes)) for name, x in judged if x is not None and x.changes]
     return [f"{name}, {verdict}: {said}" for name, verdict, said in found if said]
 
 
@@ -130,24 +196,39 @@ def _verdict(found: CellResult) -> str:
     return found.against.verdict if found.against is not None else ""
 
 
-def _figures(result: SweepResult) -> list[KeyFigure]:
+def _figures(result: SweepResult) -> list[Fact]:
     done = sum(cell.state == "finished" for cell in result.cells)
-    figures = [KeyFigure("cells", f"{done} of {len(result.cells)}", "measured or emulated")]
+    figures = [Fact("Cells", f"{done} of {len(result.cells)}", "measured or emulated", card=True)]
     found = [(each.speedup, cell) for cell in result.cells for each in cell.results if each.speedup is not None]
     sure = [(speedup, cell) for speedup, cell in found if speedup.verdict == "faster" and not speedup.contended]
     if sure:
         best, cell = max(sure, key=lambda pair: pair[0].ratio)
-        figures.append(KeyFigure("largest speedup", numbers.speedup(best.ratio, best.low, best.high), cell.name))
+        times = numbers.speedup(best.ratio, best.low, best.high)
+        figures.append(Fact("Speedup", times, f"at most, {cell.name}", card=True))
     verdicts = Counter(_verdict(each) for cell in result.cells for each in cell.results)
     verdicts.pop("", None)
     if verdicts:
-        words = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-        figures.append(KeyFigure("against the last sweep", f"{verdicts['worse']} worse", words))
+        words = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()) if verdict != "worse")
+        figures.append(Fact("Last sweep", f"{verdicts['worse']} worse", words, card=True))
     return figures
 
 
+def _opening(result: SweepResult) -> list[list[Fact | Table]]:
+    rows: list[Row] = []
+    for cell in result.cells:
+        for found in cell.results:
+            speed = Number(_UNKNOWN, None) if found.speedup is None else _speedup(found.speedup)
+            told = (_known(found.median_ms, numbers.ms), speed, _known(found.sme2_coverage_percent, _coverage))
+            rows.append((f"{cell.name} {found.phase}".strip(), *told, _verdict(found) or "-"))
+        if not cell.results:
+            rows.append((cell.name, Number(cell.state, None), _NONE, _NONE, "-"))
+    columns = ("cell", "latency", "speedup", "SME2", "last sweep")
+    changed = changed_sentences(result)[:3]
+    others: list[Fact | Table] = [Fact("Changes", rows=[(each,) for each in changed])] if changed else []
+    return [[*_figures(result)], [Table("glance", columns, rows)], others]
+
+
 def _programs(result: SweepResult) -> Section:
-    """Return the picture, and a row for each program, number of threads and measured target."""
     rows, shown = program_rows(result), panels(result)
     emulated = list(dict.fromkeys(target for row in rows for target in row.emulated))
     beside = [f"coverage on {t}" if len(emulated) > 1 else "coverage, emulated" for t in emulated]
@@ -156,36 +237,24 @@ def _programs(result: SweepResult) -> Section:
         *("model", *variants, "off", "on", "speedup (95 % interval)"),
         *("with SME2 (predicted)", "SME2 speedup (predicted range)", "SME2 coverage", *beside),
     )
-    table: list[Row] = [
-        (
-            _leading(row),
-            *_variant(variants, row),
-            *_measured(row),
-            *_predicted(row),
-            *(_emulated(row, t) for t in emulated),
-        )
-        for row in rows
-    ]
+    table: list[Row] = []
+    for row in rows:
+        seen = (_emulated(row, target) for target in emulated)
+        table.append((_leading(row), *_variant(variants, row), *_measured(row), *_predicted(row), *seen))
     blocks: list[Block] = [Table("programs", columns, table, sortable=True)]
     if any(row.latencies for panel in shown.values() for row in panel):
         left = max(len(panel) for panel in shown.values()) - MOST_ROWS
-        blocks.insert(0, Picture(_PICTURE, _caption(is_logarithmic(shown), left)))
+        axis = "logarithmic: equal distances are equal factors" if is_logarithmic(shown) else "from zero"
+        more = f" {counted(left, 'program')} more are in the table." if left > 0 else ""
+        blocks.insert(0, Picture(_PICTURE, _CAPTION.format(axis=axis, more=more)))
     return Section("programs", "Programs", blocks)
 
 
-def _caption(logarithmic: bool, left: int) -> str:
-    axis = "logarithmic: equal distances are equal factors" if logarithmic else "from zero"
-    more = f" {counted(left, 'program')} more are in the table." if left > 0 else ""
-    return (
-        f"Latency of each program, off and on; the axis is {axis}. Whiskers hold half of the executions (median "
-        f"absolute deviation). With SME2 is a prediction, and its whisker the predicted range.{more}"
-    )
-
-
 def _leading(row: ProgramRow) -> Cell:
-    """Return the name of the model, which leads to the report."""
-    label = f"{row.model} {row.phase}".strip()
-    href = _page(row.cell)
+    return _named(f"{row.model} {row.phase}".strip(), _page(row.cell))
+
+
+def _named(label: str, href: str) -> Cell:
     return Link(label, href) if href else Name(label)
 
 
@@ -196,19 +265,15 @@ def _page(cell: CellRecord | None) -> str:
 def _variant_columns(rows: list[ProgramRow]) -> list[str]:
     """Return what tells rows of one model apart; without a column that says the same of all."""
     several = len({row.cell.target for row in rows if row.cell is not None}) > 1
-    shown = {
-        "dtype": True,
-        "rewrites": any(row.rewrites for row in rows),
-        "threads": any(row.threads != 1 for row in rows),
-        "target": several,
-    }
+    rewrites, threads = any(row.rewrites for row in rows), any(row.threads != 1 for row in rows)
+    shown = {"dtype": True, "rewrites": rewrites, "threads": threads, "target": several}
     return [name for name, wanted in shown.items() if wanted]
 
 
 def _variant(columns: list[str], row: ProgramRow) -> list[Cell]:
     cells: dict[str, Cell] = {
         "dtype": row.dtype,
-        "rewrites": rewrites_of(row.rewrites),
+        "rewrites": "+".join(row.rewrites) or NO_REWRITE,
         "threads": Number(str(row.threads), row.threads),
         "target": row.cell.target if row.cell is not None else "-",
     }
@@ -224,7 +289,6 @@ def _coverage(value: float) -> str:
 
 
 def _measured(row: ProgramRow) -> Row:
-    """Return off, on and speedup; the state of the run where there are none."""
     found = row.result
     if found is None:
         return (_NONE, Number(row.state, None), _NONE)
@@ -240,11 +304,8 @@ def _predicted(row: ProgramRow) -> Row:
     if found is None:
         return (Number(_UNKNOWN, None), Number(_UNKNOWN, None), coverage)
     bounds = f" ({numbers.interval(found.low, found.high)})" if found.low is not None else ""
-    return (
-        _known(found.median_ms, numbers.ms),
-        Number(f"{numbers.ratio(found.speedup)}{bounds}", found.speedup),
-        coverage,
-    )
+    times = Number(f"{numbers.ratio(found.speedup)}{bounds}", found.speedup)
+    return (_known(found.median_ms, numbers.ms), times, coverage)
 
 
 def _emulated(row: ProgramRow, target: str) -> Number:
@@ -263,20 +324,14 @@ def _details(result: SweepResult) -> Section | None:
         return None
     variants = _variant_columns([row for row, _ in rows])
     table: list[Row] = [(_leading(row), *_variant(variants, row), *_more(found)) for row, found in rows]
-    columns = ("model", *variants, *_DETAILS)
-    return Section(
-        "details", "More of each run", [Table("details", columns, table, sortable=True), Paragraph(_DETAILS_NOTE)]
-    )
+    shown = Table("details", ("model", *variants, *_DETAILS), table, sortable=True)
+    return Section("details", "More of each run", [shown, Paragraph(_DETAILS_NOTE)])
 
 
 def _more(found: CellResult) -> Row:
-    return (
-        _known(found.mad_percent, numbers.spread),
-        _known(found.data_movement_percent, lambda percent: f"{percent:.1f} %"),
-        _known(found.startup_ms, numbers.ms),
-        _known(found.peak_bytes, numbers.mebibytes),
-        _against(found.against),
-    )
+    moved = _known(found.data_movement_percent, "{:.1f} %".format)
+    start, peak = _known(found.startup_ms, numbers.ms), _known(found.peak_bytes, numbers.mebibytes)
+    return (_known(found.mad_percent, numbers.spread), moved, start, peak, _against(found.against))
 
 
 def _speedup(found: Speedup) -> Number:
@@ -299,13 +354,11 @@ def _failures(result: SweepResult) -> Section | None:
         for job in result.jobs
         if job.state == "failed"
     ]
-    if not rows:
-        return None
-    return Section("failures", "What failed", [Table("failures", ("job", "what happened", "what to do", ""), rows)])
+    table = Table("failures", ("job", "what happened", "what to do", ""), rows)
+    return Section("failures", "What failed", [table]) if rows else None
 
 
 def _reasons(result: SweepResult) -> Section | None:
-    """Return why something is unknown, each reason once with the cells that it is true of."""
     found: dict[str, list[str]] = {}
     for cell in result.cells:
         for each in cell.results:
@@ -313,18 +366,15 @@ def _reasons(result: SweepResult) -> Section | None:
             by_reason: dict[str, list[str]] = {}
             for field, why in each.unknown.items():
                 # Nobody expects times of an emulated CPU.
-                if cell.timing == "emulated" and field != "sme2_coverage_percent":
-                    continue
-                by_reason.setdefault(why, []).append(_ABOUT.get(field, field))
+                if cell.timing != "emulated" or field == "sme2_coverage_percent":
+                    by_reason.setdefault(why, []).append(_ABOUT.get(field, field))
             said = [f"{_listed(fields)}: {why}" for why, fields in by_reason.items()]
             if each.against is not None and each.against.reason:
                 said.append(f"Against the last sweep: {each.against.reason}")
             for sentence in [*said, *(f"Warning: {warning}" for warning in each.warnings)]:
                 found.setdefault(sentence, []).append(cell.name)
-    if not found:
-        return None
     items = [_of(why, cells) for why, cells in found.items()]
-    return Section("unknown", "What is not known, and why", [Bullets(items)])
+    return Section("unknown", "What is not known, and why", [Bullets(items)]) if items else None
 
 
 def _listed(fields: list[str]) -> str:
@@ -342,3 +392,29 @@ def _about(result: SweepResult) -> Section:
     said = [f"Round {result.round}; begun {result.created}, last changed {result.updated}, kit {result.kit_version}."]
     table = [Table("labels", ("label", "value"), rows)] if rows else []
     return Section("about", "About this sweep", [*table, Paragraph(" ".join(said))])
+
+
+def runtimes_section(result: SweepResult) -> Section | None:
+    """Return how many times as fast as ExecuTorch other runtimes were, a column for each."""
+    cells = [cell for cell in result.cells if cell.runtimes]
+    labels = list(dict.fromkeys(each.label for cell in cells for each in cell.runtimes))
+    if not labels:
+        return None
+    rows: list[Row] = []
+    for cell in cells:
+        found = {each.label: each for each in cell.runtimes}
+        rows.append((_named(cell.name, cell.report), *(_cell(found.get(label)) for label in labels)))
+    said = (
+        "How many times as fast as ExecuTorch each is, measured in turns with it: the same model, weights, inputs and "
+        "threads. ~ is no difference seen. The report of a cell has start-up, memory and settings."
+    )
+    return Section("runtimes", "Other runtimes", [Table("runtimes", ("cell", *labels), rows), Paragraph(said)])
+
+
+def _cell(found: RuntimeResult | None) -> Cell:
+    if found is None:
+        return "unknown"
+    if found.ratio is None or found.low is None or found.high is None:
+        return found.reason or "too few runs to tell"
+    bounds = numbers.interval(found.low, found.high)
+    return f"~ ({bounds})" if found.verdict == "no difference seen" else f"{numbers.ratio(found.ratio)} ({bounds})"

@@ -8,17 +8,16 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.compare.largest_changes import largest
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.compare.program_changes import ProgramChanges
+from model_profiling.analysis.compare.program_changes import ProgramChanges, largest
 from model_profiling.analysis.compare.runtime_comparison import RuntimeRow, read_runtimes
-from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.run.selection import changes_between, choose
+from model_profiling.analysis.sme2.forecast_record import Sme2Answer
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare, latency_turns
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.fleet.sweep.jobs import Kind
-from model_profiling.fleet.sweep.sme2_result import PredictedSme2, known_coverage, predicted_sme2, traced_coverage
 from model_profiling.fleet.sweep.sweep_file import Cell
 from model_profiling.gates.baseline import refuse_wrong_baseline
 from model_profiling.runtimes.runtime_table import EXECUTORCH
@@ -26,6 +25,62 @@ from model_profiling.store import artifacts
 from model_profiling.store.derived import current_fingerprint, read_index
 from model_profiling.store.run_directory import RunDirectory, Timing
 from model_profiling.store.runs import earlier_labels
+
+_NOT_TRACED = "kernels were not traced; a cell on the emulator shows them"
+_NO_OPERATORS = "the program has no CONV or GEMM operators"
+
+
+class PredictedSme2(msgspec.Struct, frozen=True):
+    """A prediction: the latency with SME2 as on `target`, and how many times faster SME2 makes the whole, with its
+    range; None where the target's numbers give none."""
+
+    median_ms: float | None
+    speedup: float
+    low: float | None
+    high: float | None
+    target: str
+
+
+def traced_coverage(analysed: ExperimentAnalysis | None) -> tuple[float | None, str, str]:
+    """Return percent, in words, and why it is not known."""
+    found = analysed.coverage if analysed is not None else None
+    if found is None:
+        return None, "", _NOT_TRACED
+    if found.on_sme2 is None:
+        return None, "", found.unknown or _NOT_TRACED
+    if not found.eligible:
+        return None, "", _NO_OPERATORS
+    return found.on_sme2 / found.eligible * 100, found.headline, ""
+
+
+def known_coverage(name: str, summary: AnalysisSummary) -> tuple[float | None, str, str]:
+    """Return the same of the table of known kernels; switching features does not change what a program has."""
+    found = _answer(name, summary)
+    if found is None or found.on_sme2 is None:
+        return None, "", found.unknown if found is not None else _NOT_TRACED
+    if not found.eligible:
+        return None, "", _NO_OPERATORS
+    return found.on_sme2 / found.eligible * 100, f"{found.headline} (known of ExecuTorch {found.executorch})", ""
+
+
+def predicted_sme2(name: str, summary: AnalysisSummary) -> tuple[PredictedSme2 | None, str]:
+    """Return what SME2 is predicted to gain, or why that is not known."""
+    found = _answer(name, summary)
+    if found is None:
+        return None, "the run says nothing of SME2"
+    forecast = found.forecast
+    if forecast is None:
+        return None, found.no_forecast or found.unknown or _NO_OPERATORS
+    low, high = forecast.speedup_range or (None, None)
+    return PredictedSme2(found.with_sme2_ms, forecast.speedups[-1], low, high, forecast.target), ""
+
+
+def _answer(name: str, summary: AnalysisSummary) -> Sme2Answer | None:
+    metrics = summary.metrics.experiments if summary.metrics is not None else {}
+    kinds = {key: entry.phase.kind if entry.phase is not None else "" for key, entry in metrics.items()}
+    alike = [found for found in summary.sme2 if kinds.get(found.experiment) == kinds.get(name)]
+    return alike[0] if alike else None
+
 
 RESULT = "sweep.json"
 # Skipped is what needs a job that failed.
@@ -232,7 +287,10 @@ def read_results(directory: Path, home: Path) -> list[CellResult]:
         raise InputError(f"{directory} has no metrics", "Make them again: sme2-kit analyze")
     metrics, judged = summary.metrics, _Earlier(directory, home)
     if summary.timing == "emulated":
-        return [_emulated(summary, metrics, names) for names in _by_phase(metrics)]
+        phases: dict[str, list[str]] = {}
+        for name in metrics.experiments:
+            phases.setdefault(_phase(metrics, name), []).append(name)
+        return [_emulated(summary, metrics, names) for names in phases.values()]
     compared = {comparison.after: comparison for comparison in metrics.comparisons}
     names = list(compared) or list(metrics.experiments)
     return [_measured(name, summary, metrics, compared.get(name), judged) for name in names]
@@ -253,13 +311,6 @@ def _summary(directory: Path) -> AnalysisSummary:
     opened = RunView.open(directory)
     artifact_files.save(opened)
     return opened.summary
-
-
-def _by_phase(metrics: Metrics) -> list[list[str]]:
-    phases: dict[str, list[str]] = {}
-    for name, measured in metrics.experiments.items():
-        phases.setdefault(measured.phase.label if measured.phase is not None else "", []).append(name)
-    return list(phases.values())
 
 
 def _emulated(summary: AnalysisSummary, metrics: Metrics, names: Sequence[str]) -> CellResult:

@@ -1,33 +1,49 @@
 """Carries a sweep out: what is finished is skipped, what can run is started, and every end is written down at once."""
 
 import contextlib
+import dataclasses
 import shutil
 import time
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
 from model_profiling import __version__
-from model_profiling.base import files
+from model_profiling.analysis.run.validation import problems
+from model_profiling.base import directories, files
 from model_profiling.base.directories import remedy
-from model_profiling.base.errors import InputError, InterruptionError, KitError
+from model_profiling.base.errors import InputError, InterruptionError, KitError, RunError
+from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes, no_progress
+from model_profiling.export.cache import cached
+from model_profiling.export.request import ExportRequest
 from model_profiling.fleet.sweep import portfolio
-from model_profiling.fleet.sweep.executor import OWN, Executor, FinishedJob, JobOutcome
-from model_profiling.fleet.sweep.fetched_results import adopt_export, adopt_run
+from model_profiling.fleet.sweep.executor import (
+    OWN,
+    Executor,
+    FinishedJob,
+    JobOutcome,
+    Ledger,
+    Queue,
+    Seconds,
+    usable_cpus,
+)
 from model_profiling.fleet.sweep.jobs import Job, Jobs, SweepFolder, finished_run
-from model_profiling.fleet.sweep.journal import Event, Journal
-from model_profiling.fleet.sweep.ledger import Ledger, Queue
-from model_profiling.fleet.sweep.local_executor import usable_cpus
 from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
+from model_profiling.pipeline.config import is_experiment_name
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.partial_run import remove_leftovers
 from model_profiling.store import transaction
-from model_profiling.store.artifacts import PARTIAL
-from model_profiling.store.run_directory import Manifest
+from model_profiling.store.artifacts import EARLIER, PARTIAL, ExportPaths
+from model_profiling.store.kept_programs import is_keeping_off, keep_program
+from model_profiling.store.labels import model_revision, revision
+from model_profiling.store.run_directory import Manifest, RunDirectory
+from model_profiling.store.runs import READY, publish, time_label, unique_label
 
 # How often a job whose machine was lost is begun again.
 MOST_ATTEMPTS = 3
@@ -79,7 +95,6 @@ class Sweep:
         return [pair for pair in self.jobs.finished(state.since) if pair[0].name in names]
 
     def _read_state(self, fresh: bool) -> _State:
-        """Return the state of the sweep; `fresh`, with all that is wanted begun anew."""
         try:
             state = files.read_json(self.folder.state / "state.json", _State, "state of a sweep")
         except InputError:
@@ -90,7 +105,7 @@ class Sweep:
         self, make: MakeExecutor, fresh: bool = False, on_progress: OnProgress = no_progress, on_note: OnNote = no_notes
     ) -> SweepResult:
         """Do what is not finished. A failed job never stops the others; what failed is in the result."""
-        with files.locked(self.folder.state, "sweep"):
+        with files.locked(files.inside(self.folder.home, self.folder.journal).parent, "sweep"):
             state = self._read_state(fresh)
             files.write_json(self.folder.state / "state.json", state)
             return _Round(self, state, on_progress, on_note).run(make)
@@ -258,7 +273,11 @@ class _Round:
         """Check that a command that says it did well left what it should, here or on the machine that it ran on."""
         try:
             if outcome.incoming is not None:
-                self._adopt(job, outcome.incoming)
+                if job.cell is None:
+                    adopt_export(self._jobs.request(job.variant), outcome.incoming)
+                else:
+                    place, program = self._folder.run(job.cell), self._jobs.program(job.variant)
+                    adopt_run(job, outcome.incoming, place, program, lambda found: self._note_run(job, found))
             elif job.kind == "run" and (manifest := self._finished_run(job)) is not None:
                 self._note_run(job, manifest)
             if self._jobs.is_finished(job, self._state.since.get(job.subject, 1), {job.after: True}):
@@ -275,13 +294,6 @@ class _Round:
                 shutil.rmtree(outcome.incoming, ignore_errors=True)
         return JobOutcome(outcome.seconds, failure, hint, node=outcome.node)
 
-    def _adopt(self, job: Job, incoming: Path) -> None:
-        if job.cell is None:
-            adopt_export(self._jobs.request(job.variant), incoming)
-            return
-        program = self._jobs.program(job.variant)
-        adopt_run(job, incoming, self._folder.run(job.cell), program, lambda manifest: self._note_run(job, manifest))
-
     def _finished_run(self, job: Job) -> Manifest | None:
         return finished_run(self._folder.run(job.cell)) if job.cell is not None else None
 
@@ -297,14 +309,12 @@ class _Round:
         self._note(f"{job.name} failed: {outcome.failure}")
 
     def _look_at(self, cell: Cell | None) -> None:
-        """Read the numbers of a cell anew."""
         if cell is not None:
             run = self._ledger.records[f"run {cell.name}"]
             place = self._folder.run(cell)
             self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
 
     def _tell(self, executor: Executor) -> None:
-        """Report progress to people while it goes on."""
         parts = [_said(job, executor.doing(job)) for job in self._running.values()]
         failed = self._ledger.counted("failed")
         words = f"{len(parts)} running" if parts else "waiting"
@@ -362,3 +372,117 @@ def _duration(seconds: float) -> str:
         return f"{max(1, round(seconds))} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{seconds / 3600:.1f} h"
+
+
+Event = Literal["started", "finished", "failed", "lost", "busy"]
+
+
+class JournalEntry(msgspec.Struct, frozen=True):
+    """`round` counts the times that all was to be measured anew (--fresh). `replaces` is the label of the run that was
+    there when a run was started."""
+
+    at: str
+    event: Event
+    job: str
+    round: int
+    seconds: Seconds = 0.0
+    failure: str = ""
+    hint: str = ""
+    replaces: str = ""
+    node: str = ""
+
+
+class Journal:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.entries = read(path)
+        self._by_job: dict[str, list[JournalEntry]] = {}
+        for entry in self.entries:
+            self._by_job.setdefault(entry.job, []).append(entry)
+        # A line that a kill or a full disk tore is ended, so that the next one is not a part of it.
+        if path.is_file() and files.tail(path, 1) not in ("", "\n"):
+            files.append_line(path, b"")
+
+    def add(self, event: Event, job: str, round_: int, **more: str | float) -> None:
+        entry = msgspec.convert({"at": now(), "event": event, "job": job, "round": round_, **more}, JournalEntry)
+        files.append_line(self._path, msgspec.json.encode(entry))
+        self.entries.append(entry)
+        self._by_job.setdefault(job, []).append(entry)
+
+    def of(self, job: str) -> list[JournalEntry]:
+        return self._by_job.get(job, [])
+
+
+def read(path: Path) -> list[JournalEntry]:
+    """Return all entries that can be read; a line that was torn is none."""
+    if not path.is_file():
+        return []
+    found = []
+    decode = msgspec.json.Decoder(JournalEntry).decode
+    for line in files.read_bytes(path, "journal of a sweep").splitlines():
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            found.append(decode(line))
+    return found
+
+
+def adopt_run(job: Job, incoming: Path, root: Path, program: Path, note: Callable[[Manifest], None]) -> None:
+    """Make a run that was measured elsewhere the latest of its cell; the one that was there becomes an earlier one.
+
+    `note` says that the job is finished with that result. It comes before the result is in place: a kill in between
+    leaves a note of something that is not there, and so an unfinished job; a kill later is recovered from.
+    """
+    with files.locked(root, "pipeline"):
+        transaction.recover(root)
+        manifest = _checked(job, incoming, program)
+        before = RunDirectory(root).manifest() if finished_run(root) is not None else None
+        manifest.label = unique_label(root, time_label(manifest.created))
+        # As if it had been measured here: later commands look for the program where it is.
+        manifest.model = msgspec.structs.replace(manifest.model, path=str(program.resolve()))
+        manifest.config |= {
+            "model": str(program),
+            "output_root": str(root),
+            "directory": directories.working_directory(),
+        }
+        # The user's code is here, not where it ran.
+        manifest.revision = revision(manifest.labels)
+        manifest.model_revision = model_revision(manifest.model.export, program)
+        place = files.inside(root, root / PARTIAL / f"cluster-{uuid.uuid4().hex[:12]}")
+        for name in manifest.experiments:
+            target = place / READY / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            (incoming / name).rename(target)
+        note(manifest)
+        there = before.experiments if before is not None else {}
+        dropped = [name for name in there if name not in manifest.experiments]
+        archive = before.label if before is not None else ""
+        if archive and (root / EARLIER / archive).exists():
+            archive = unique_label(root, archive)
+        publish(root, place, manifest, manifest.experiments, dropped, archive)
+        files.remove_directory(place)
+        if manifest.timing == "measured" and not is_keeping_off():
+            # For the history of the cell, as a run here would.
+            with contextlib.suppress(KitError, OSError):
+                keep_program(root, ExportPaths(program), manifest.model.sha256, manifest.model.export)
+
+
+def adopt_export(request: ExportRequest, incoming: Path) -> None:
+    """Put an export that was made elsewhere in its place, if it is what an export here would be."""
+    if cached(dataclasses.replace(request, outdir=incoming)) is None:
+        hint = "See its log. All machines of a cluster need the same kit, Python and packages."
+        raise RunError(f"the cluster sent no complete export of {request.model}", hint)
+    files.replace_directory(incoming, request.outdir)
+
+
+def _checked(job: Job, incoming: Path, program: Path) -> Manifest:
+    """Return the manifest of a run that came from elsewhere, which has to be valid before anything of it is kept."""
+    manifest = finished_run(incoming)
+    if manifest is None or manifest.model.sha256 != program_sha256(program):
+        raise RunError(f"{job.name}: the cluster sent no complete run of its program", "Run the sweep again.")
+    found = problems(RunDirectory(incoming))
+    for name, record in manifest.experiments.items():
+        if record.name != name or not is_experiment_name(name):
+            found.append(f"no experiment can be called {name!r}")
+    if found:
+        raise RunError(f"{job.name}: the run that the cluster sent is damaged: {found[0]}", "Run the sweep again.")
+    return manifest

@@ -1,5 +1,6 @@
 """The sweep file: models, dtypes, rewrites, threads and targets, checked until every mistake has a name and a fix."""
 
+import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from model_profiling.base.rewrites import NO_REWRITE, REWRITE_CHOICES
 from model_profiling.base.visible import not_utf8
 from model_profiling.pipeline.config import closest_key, explain_error, read_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
-from model_profiling.platforms import choosing, locks
+from model_profiling.platforms import locks, platform_table
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, MACHINES, SWEPT, Choice, row_of
 from model_profiling.runtimes.runtime_table import RUNTIMES
 from model_profiling.store.labels import checked_labels
@@ -190,9 +191,9 @@ def parse(raw: dict[str, Any], where: str) -> SweepFile:
         found = msgspec.convert(raw, SweepFile)
     except (UnicodeEncodeError, RecursionError) as error:
         why = not_utf8(error) if isinstance(error, UnicodeEncodeError) else "it is nested too deeply"
-        raise InputError(f"sweep file {where}: {why}", "Rename that file or folder, or correct that text.") from None
+        raise _wrong(where, why, "Rename that file or folder, or correct that text.") from None
     except msgspec.ValidationError as error:
-        raise InputError(f"sweep file {where}: {explain_error(str(error))}", _hint(str(error))) from None
+        raise _wrong(where, explain_error(str(error)), _hint(str(error))) from None
     return _checked(found, where)
 
 
@@ -206,12 +207,12 @@ def _hint(message: str) -> str:
     return closest_key(unknown[1], {*known.__struct_fields__})
 
 
+def _wrong(where: str, sentence: str, fix: str) -> InputError:
+    return InputError(f"sweep file {where}: {sentence}", fix)
+
+
 def _checked(found: SweepFile, where: str) -> SweepFile:
-    """Check everything a type cannot say."""
-
-    def wrong(sentence: str, fix: str) -> InputError:
-        return InputError(f"sweep file {where}: {sentence}", fix)
-
+    wrong = functools.partial(_wrong, where)
     _known("dtypes", found.dtypes, dtypes.NAMES, wrong)
     _known("rewrites", [name for each in _rewrites(found) for name in each], REWRITE_CHOICES, wrong)
     _known("runtimes", found.runtimes, [row.name for row in RUNTIMES.values() if row.made], wrong)
@@ -254,17 +255,16 @@ def targets(found: SweepFile, where: str) -> list[SweepTarget]:
 
 
 def _target(given: str | SweepTarget, where: str) -> SweepTarget:
-    """Return one that can be chosen: `local`, a platform's name, `android:SERIAL`, `ssh:HOST`, or all of it in full."""
     try:
         target = _named_target(given) if isinstance(given, str) else given
-        choosing.checked(Choice(**target.settings), lambda part: f"`{part}`")
+        platform_table.checked(Choice(**target.settings), lambda part: f"`{part}`")
         return target
     except InputError as error:
         raise InputError(f"sweep file {where}: {error.message} (target {str(given)[:80]!r})", error.hint) from None
 
 
 def _named_target(text: str) -> SweepTarget:
-    choice = choosing.named(text)
+    choice = platform_table.named(text)
     if choice.platform not in SWEPT:
         names = [name for name in SWEPT if name in (LOCAL, *HERE)]
         known = ", ".join(f'"{name}"' for name in (*names, *EXAMPLES))
@@ -287,29 +287,22 @@ def cells(found: SweepFile, where: str) -> list[Cell]:
     for exclusion in found.exclude:
         if not any(exclusion.matches(cell) for cell in all_cells):
             shown = msgspec.json.encode({k: v for k, v in msgspec.to_builtins(exclusion).items() if v is not None})
-            raise InputError(
-                f"sweep file {where}: the exclusion {shown.decode()} matches no cell",
-                f"Cells are, for example, {all_cells[0].name}; correct it, or leave it out.",
-            )
+            hint = f"Cells are, for example, {all_cells[0].name}; correct it, or leave it out."
+            raise _wrong(where, f"the exclusion {shown.decode()} matches no cell", hint)
     kept = [cell for cell in all_cells if not any(exclusion.matches(cell) for exclusion in found.exclude)]
     if not kept:
-        raise InputError(f"sweep file {where}: all cells are excluded", "Leave fewer out.")
+        raise _wrong(where, "all cells are excluded", "Leave fewer out.")
     if (name := _twice([cell.name for cell in kept])) is not None:
-        raise InputError(
-            f"sweep file {where}: two cells are called {name}",
-            'Give one of the models a name: {"model": …, "name": …}.',
-        )
+        hint = 'Give one of the models a name: {"model": …, "name": …}.'
+        raise _wrong(where, f"two cells are called {name}", hint)
     longest = max((cell.name for cell in kept), key=len)
     if len(longest) > _LONGEST_NAME:
-        raise InputError(
-            f"sweep file {where}: {longest[:80]}… is too long for the name of a folder",
-            'Give the model or the target a shorter name: {"model": …, "name": …}.',
-        )
+        hint = 'Give the model or the target a shorter name: {"model": …, "name": …}.'
+        raise _wrong(where, f"{longest[:80]}… is too long for the name of a folder", hint)
     return kept
 
 
 def _twice(values: Sequence[Any]) -> Any:
-    """Return the first value that is there again; None if all differ."""
     seen = set()
     for value in values:
         if value in seen:

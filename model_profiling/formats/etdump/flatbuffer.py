@@ -12,15 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.base.errors import InputError
-from model_profiling.formats.etdump.distinct import FEW, groups
 from model_profiling.upstream import etdump_schema
 
 Positions = npt.NDArray[np.int64]
-U32 = npt.NDArray[np.uint32]
 Rows = npt.NDArray[np.intp]
-
-ALL = slice(None)
-NONE = np.zeros(0, np.intp)
 
 IDENTIFIER = etdump_schema.IDENTIFIER.encode()
 
@@ -43,13 +38,11 @@ class Words:
         self.path = path
         self.root, self.size = _frame(memoryview(data), path)
         self.count = self.size // 4
-        self.words: U32 = np.frombuffer(data, "<u4", self.count)
+        self.words: npt.NDArray[np.uint32] = np.frombuffer(data, "<u4", self.count)
         self.signed: npt.NDArray[np.int32] = self.words.view("<i4")
         self.halves: npt.NDArray[np.uint16] = np.frombuffer(data, "<u2", self.size // 2)
-        self._layouts: dict[tuple[str, bytes], tuple[Positions, Positions]] = {}
-        self._evens: npt.NDArray[np.uint64] = np.frombuffer(data, "<u8", self.size // 8)
-        # One 64-bit value from every word on.
-        self._pairs: npt.NDArray[np.uint64] = np.ndarray((self.count - 1,), "<u8", self.words, 0, (4,))
+        # One 64-bit value from every word on: a size prefix shifts them to odd words.
+        self.pairs: npt.NDArray[np.uint64] = np.ndarray((self.count - 1,), "<u8", self.words, 0, (4,))
 
     def error(self, problem: str, at: int | None = None) -> EtdumpError:
         return EtdumpError(self.path, problem, None if at is None else at * 4)
@@ -62,100 +55,48 @@ class Words:
     def follow(self, at: Positions, what: str) -> Positions:
         """Take the offsets stored at `at` and return the positions they point to."""
         offsets = self.words.take(at)
-        if (np.bitwise_or.reduce(offsets) if len(offsets) else 0) & 3:
-            self.require((offsets & 3) == 0, at, f"the offset of {what} is misaligned")
-        offsets >>= np.uint32(2)
-        target: Positions = at + offsets
-        if len(target) and int(target.max()) >= self.count:
-            self.require(target < self.count, at, f"the offset of {what} points past the end of the file")
+        self.require((offsets & 3) == 0, at, f"the offset of {what} is misaligned")
+        target: Positions = at + (offsets >> np.uint32(2))
+        self.require(target < self.count, at, f"the offset of {what} points past the end of the file")
         return target
 
     def lengths(self, at: Positions, element_size: int, what: str, terminated: bool = False) -> Positions:
         """Return the lengths of the vectors at `at`, each checked to end inside the file."""
         lengths = self.words.take(at).astype(np.int64)
-        head, end = 4 + int(terminated), self.count * 4
-        if len(at) and int(at.max()) * 4 + head + int(lengths.max()) * element_size > end:
-            self.require(at * 4 + head + lengths * element_size <= end, at, f"{what} is longer than the file")
+        ends = at * 4 + 4 + int(terminated) + lengths * element_size
+        self.require(ends <= self.count * 4, at, f"{what} is longer than the file")
         return lengths
-
-    def layouts(
-        self, vtables: Positions, owners: Positions, widths: Sequence[int], what: str
-    ) -> tuple[Positions, Positions]:
-        """Read vtables, or recall them: every slice of a dump has the same few."""
-        key = (what, vtables.tobytes())
-        if key in self._layouts:
-            return self._layouts[key]
-        layouts = _layouts(self, vtables, owners, widths, what)
-        if len(vtables) <= FEW:
-            self._layouts[key] = layouts
-        return layouts
-
-    def uint64(self, at: Positions) -> npt.NDArray[np.uint64]:
-        """Read 64-bit values, which a writer puts on even words, but a size prefix added later shifts to odd ones."""
-        if not (int(np.bitwise_or.reduce(at)) if len(at) else 0) & 1:
-            return self._evens.take(at >> 1)
-        return self._pairs[at]
-
-    def vectors(self, tables: "Tables", field: int, what: str) -> tuple[Positions, Positions]:
-        """Return, for a field that is a vector of tables, where each one's elements start and how many they are."""
-        first = np.zeros(len(tables.at), np.int64)
-        counts = np.zeros(len(tables.at), np.int64)
-        rows, at = tables.where(field)
-        vectors = self.follow(at, what)
-        first[rows] = vectors + 1
-        counts[rows] = self.lengths(vectors, 4, what)
-        return first, counts
 
 
 class Tables:
-    """Many tables of one type; a field is found with one addition, since nearly all of them share a few vtables."""
+    """Many tables of one type, nearly all of which share a few vtables."""
 
     def __init__(self, words: Words, at: Positions, widths: Sequence[int], what: str) -> None:
         self.words = words
         self.at = at
-        self._offsets: Positions = np.zeros((1, len(widths)), np.int64)
-        self._layout: Rows | None = None
-        self._held: dict[bytes, tuple[Rows, Positions]] = {}
-        if not len(at):
-            return
-        vtables: Positions = at << 2
-        vtables -= words.signed.take(at)
-        if int(vtables.min()) < 0 or int(vtables.max()) + 4 > words.size:
-            inside = (vtables >= 0) & (vtables + 4 <= words.size)
-            words.require(inside, at, f"the vtable of {what} is outside the file")
-        owners, self._layout = groups(vtables)
-        self._offsets, sizes = words.layouts(vtables[owners], at[owners], widths, what)
-        if int(at.max()) + int(sizes.max()) > words.count:
-            ends = at + (sizes[0] if self._layout is None else sizes.take(self._layout))
-            words.require(ends <= words.count, at, f"{what} reaches past the end of the file")
+        vtables: Positions = (at << 2) - words.signed.take(at)
+        inside = (vtables >= 0) & (vtables + 4 <= words.size)
+        words.require(inside, at, f"the vtable of {what} is outside the file")
+        if len(at) and (vtables == vtables[0]).all():
+            # Sorting takes longer than all else.
+            distinct, owners, self._layout = vtables[:1], np.zeros(1, np.intp), np.zeros(len(at), np.intp)
+        else:
+            distinct, owners, self._layout = np.unique(vtables, return_index=True, return_inverse=True)
+        self._offsets, sizes = _layouts(words, distinct, at[owners], widths, what)
+        words.require(at + sizes.take(self._layout) <= words.count, at, f"{what} reaches past the end of the file")
 
     def where(self, field: int) -> tuple[Rows | slice, Positions]:
         """Return which tables hold a field (a full slice: all of them) and where it is in each of those."""
         column = self._offsets[:, field]
-        if self._layout is None or len(set(column.tolist())) == 1:
-            distance = int(column[0])
-            return (ALL, self.at + distance) if distance else (NONE, self.at[:0])
         if column.all():
-            return ALL, self.at + column.take(self._layout)
-        rows, at = self._holders(column != 0)
-        distance = int(column.max())
-        if set(column.tolist()) == {0, distance}:
-            return rows, at + distance
-        return rows, at + column.take(self._layout.take(rows))
-
-    def _holders(self, layouts: npt.NDArray[np.bool_]) -> tuple[Rows, Positions]:
-        """Return the tables of some layouts; fields that come and go together are looked up once."""
-        key = layouts.tobytes()
-        if key not in self._held and self._layout is not None:
-            rows = np.flatnonzero(layouts.take(self._layout))
-            self._held[key] = rows, self.at.take(rows)
-        return self._held[key]
+            return slice(None), self.at + column.take(self._layout)
+        distances = column.take(self._layout)
+        rows = np.flatnonzero(distances)
+        return rows, self.at.take(rows) + distances.take(rows)
 
     def int32(self, field: int, default: int) -> npt.NDArray[np.int32]:
         """Read a signed 32-bit field of every table."""
         rows, at = self.where(field)
-        if rows is ALL:
-            return self.words.signed.take(at)
         values = np.full(len(self.at), default, np.int32)
         values[rows] = self.words.signed.take(at)
         return values
@@ -163,10 +104,8 @@ class Tables:
     def uint64(self, field: int) -> npt.NDArray[np.uint64]:
         """Read an unsigned 64-bit field of every table."""
         rows, at = self.where(field)
-        if rows is ALL:
-            return self.words.uint64(at)
         values = np.zeros(len(self.at), np.uint64)
-        values[rows] = self.words.uint64(at)
+        values[rows] = self.words.pairs[at]
         return values
 
 

@@ -1,16 +1,105 @@
 """From the bytes of an ETRecord to the source of each instruction, by method."""
 
+import contextlib
+import re
+import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
-from model_profiling.formats.etrecord.archive import Archive, EtrecordError
-from model_profiling.formats.etrecord.source import SourceNode, source_node
+from model_profiling.base import files, zips
+from model_profiling.base.errors import InputError
+from model_profiling.formats.etrecord.source import SourceNode, frame, module, operator
 from model_profiling.formats.graph_terms import packet
-from model_profiling.upstream import etrecord_contents as contents
+from model_profiling.upstream import names_in_files as contents
+from model_profiling.upstream.names_in_files import ETRECORD_IDENTIFIER as IDENTIFIER
 from model_profiling.upstream.reliance import why_not
+
+T = TypeVar("T")
+
+# What a node was made from, in torch.export's nested record of it: the last of each.
+_ORIGIN, _ORIGIN_NAME = re.compile(r'"target": "([^"]*)"'), re.compile(r'"name": "([^"]*)"')
+
+# What may be unpacked of one record in all, and no more than so many times its size.
+MAX_UNPACKED = 256 << 20
+# How Python writes numbers that JSON has not. An attention mask is enough for it.
+_NOT_JSON = re.compile(rb"(?<=[:,\[ ])(-?Infinity|NaN)(?=[,\]} \n])")
+
+
+class EtrecordError(InputError):
+    """The file is not an ETRecord, or not one with all that is needed."""
+
+    def __init__(self, path: Path, problem: str, hint: str = "") -> None:
+        super().__init__(
+            f"{path} is not a readable ETRecord: {problem}",
+            hint or "Export the model again; if the file was copied, copy it again.",
+        )
+
+
+class Archive:
+    """An open ETRecord. Use it in a `with`."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with contextlib.ExitStack() as opened:
+            try:
+                file = opened.enter_context(files.open_file(path))
+                self._zip = opened.enter_context(zipfile.ZipFile(file))
+            except FileNotFoundError:
+                raise EtrecordError(path, "it does not exist", "Check the path.") from None
+            except OSError as error:
+                raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
+            except zips.ERRORS as error:
+                raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
+            self._opened = opened.pop_all()
+        self.names = frozenset(self._zip.namelist())
+        self._left = min(MAX_UNPACKED, zips.most_unpacked(files.size_of(file)))
+
+    def __enter__(self) -> "Archive":
+        if IDENTIFIER not in self.names:
+            self._opened.close()
+            raise EtrecordError(
+                self.path, f"it has no member {IDENTIFIER}", "Check that it is an .etrecord, not another kind of file."
+            )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def decode(self, name: str, type_: type[T]) -> T:
+        """Read one member as JSON of a known shape; keys the shape does not name are skipped."""
+        data = self._read(name)
+        try:
+            return msgspec.json.decode(_NOT_JSON.sub(b"null", data), type=type_)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise EtrecordError(self.path, f"{name} is not what ExecuTorch writes: {error}") from None
+        except RecursionError:
+            raise EtrecordError(self.path, f"{name} is nested too deeply") from None
+
+    def _read(self, name: str) -> bytes:
+        """Unpack one member, after a look at what it claims to be."""
+        if name not in self.names:
+            raise EtrecordError(self.path, f"it has no member {name}", _MISSING)
+        info = self._zip.getinfo(name)
+        if info.file_size > self._left:
+            allowed = f"more than {MAX_UNPACKED} bytes, or than {zips.MAX_RATIO} times its size"
+            raise EtrecordError(self.path, f"with {name} it unpacks to {allowed}")
+        self._left -= info.file_size
+        try:
+            with self._zip.open(info) as member:
+                # zipfile stops at the size the header claims, which we have just checked.
+                return member.read(info.file_size + 1)
+        except zips.ERRORS as error:
+            raise EtrecordError(self.path, f"{name} is corrupt, or of an unknown compression ({error})") from None
+
+
+_MISSING = (
+    "Ask the exporter for the ETRecord after to_executorch(): with generate_etrecord=True it is complete only then."
+)
+
 
 # An instruction lists the nodes behind it; records of real models list each node about once in all.
 _MAX_LISTED = 5_000_000
@@ -184,19 +273,23 @@ def _graph(archive: Archive, method: str, alone: bool) -> EtrecordGraph:
     name = f"{contents.EDGE_PROGRAM}/{method}"
     if alone and name not in archive.names and contents.EDGE_PROGRAM in archive.names:
         name = contents.EDGE_PROGRAM  # older ExecuTorch wrote a single one, without a method's name
-    module = archive.decode(name, _ExportedProgram).graph_module
+    exported = archive.decode(name, _ExportedProgram).graph_module
+    found = [_source(node) for node in exported.graph.nodes]
     nodes: dict[int, list[SourceNode]] = {}
-    operators = set()
-    for node in module.graph.nodes:
-        meta = node.metadata
-        handle = _handle(meta.debug_handle)
-        lines = (meta.stack_trace, meta.nn_module_stack, handle, meta.from_node)
-        found = source_node(node.target, *lines, node.name or "")
-        operators.add(found.op)
+    for node in found:
         # 0 is how ExecuTorch marks a node without a handle.
-        if found.debug_handle:
-            nodes.setdefault(found.debug_handle, []).append(found)
-    return EtrecordGraph({handle: tuple(same) for handle, same in nodes.items()}, frozenset(operators), _inputs(module))
+        if node.debug_handle:
+            nodes.setdefault(node.debug_handle, []).append(node)
+    by_handle = {handle: tuple(same) for handle, same in nodes.items()}
+    return EtrecordGraph(by_handle, frozenset(node.op for node in found), _inputs(exported))
+
+
+def _source(node: _Node) -> SourceNode:
+    meta = node.metadata
+    origin = operator("".join(_ORIGIN.findall(meta.from_node)[-1:]))
+    origin_name = "".join(_ORIGIN_NAME.findall(meta.from_node)[-1:])
+    place = *module(meta.nn_module_stack), *frame(meta.stack_trace)
+    return SourceNode(operator(node.target), *place, _handle(meta.debug_handle), origin, node.name or "", origin_name)
 
 
 def _handle(text: str) -> int:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from model_profiling.upstream.etrecord_contents import EDGE_OPERATORS
+from model_profiling.upstream.names_in_files import EDGE_OPERATORS
 
 # A frame as `traceback` prints it. The code line is missing when the source was not at hand.
 _FRAME = re.compile(r'^[ \t]*File "(.*)", line (\d{1,9}), in (.*)(?:\n(?![ \t]*File ")[ \t]+(.*))?', re.MULTILINE)
@@ -16,8 +16,6 @@ _FRAMEWORK = re.compile(r"(?:^|(?:site|dist)-packages/)(?:torch|torchao|executor
 # the placeholder of nodes that have no stack, such as reading a dynamic size.
 _NO_MODULE = ("torch.export.", "_empty_nn_module_stack")
 
-_ORIGIN = re.compile(r'"target": "([^"]*)"')
-_ORIGIN_NAME = re.compile(r'"name": "([^"]*)"')
 _SELF = re.compile(r"^L(?:\['self'\]|__self__)\.?")
 
 
@@ -40,27 +38,6 @@ class SourceNode:
     # What the graph calls it, and what the captured model called the operator that it was made from.
     name: str = ""
     origin_name: str = ""
-
-
-def source_node(
-    target: str, stack_trace: str, nn_module_stack: str, debug_handle: int, from_node: str = "", name: str = ""
-) -> SourceNode:
-    path, kind = module(nn_module_stack)
-    file, line, code = frame(stack_trace)
-    made_from = origin(from_node), name, origin_name(from_node)
-    return SourceNode(operator(target), path, kind, file, line, code, debug_handle, *made_from)
-
-
-def origin(from_node: str) -> str:
-    """Return the target at the end of torch.export's nested record of what a node was made from."""
-    targets = _ORIGIN.findall(from_node)
-    return operator(targets[-1]) if targets else ""
-
-
-def origin_name(from_node: str) -> str:
-    """Return the name at the end of that record."""
-    names = _ORIGIN_NAME.findall(from_node)
-    return str(names[-1]) if names else ""
 
 
 def operator(target: str) -> str:
@@ -86,7 +63,8 @@ def frame(stack_trace: str) -> tuple[str, int, str]:
 
     A model that is a framework's own (`torch.nn.LSTM`) has no frame outside; then its innermost `forward` is taken.
     """
-    frames = list(_FRAME.finditer(stack_trace))
+    # What torch made while it traced, such as <eval_with_key>.37, is no file.
+    frames = [found for found in _FRAME.finditer(stack_trace) if not found[1].startswith("<")]
     own = [found for found in frames if not _FRAMEWORK.search(found[1])]
     forwards = [found for found in own or frames if found[3] == "forward"]
     best = (forwards or own)[-1:]

@@ -11,8 +11,7 @@ from functools import cached_property
 
 from model_profiling.base.dtypes import OF_TENSORS
 from model_profiling.formats.graph_terms import CONSTANT, ELSEWHERE, INPUT
-from model_profiling.formats.pte import xnnpack_graph
-from model_profiling.formats.pte.program import DELEGATE, KERNEL, Instruction, Method, Program, TensorSpec
+from model_profiling.formats.pte import DELEGATE, KERNEL, Instruction, Method, Program, TensorSpec, xnnpack_graph
 from model_profiling.formats.pte.xnnpack_graph import XnnpackGraph, XnnpackNode
 
 _PERMUTES = ("aten::permute_copy.out", "aten::transpose_copy.int_out", "aten::t_copy.out")

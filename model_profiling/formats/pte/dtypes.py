@@ -12,8 +12,7 @@ from pathlib import Path
 from model_profiling.base.dtypes import OF_ACTIVATIONS, OF_INTEGERS, OF_TENSORS, OF_WEIGHTS, UNKNOWN
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.graph_terms import base_name
-from model_profiling.formats.pte import xnnpack_graph
-from model_profiling.formats.pte.program import (
+from model_profiling.formats.pte import (
     DELEGATE,
     KERNEL,
     SCALAR_BYTES,
@@ -22,6 +21,7 @@ from model_profiling.formats.pte.program import (
     TensorSpec,
     read,
     why_unknown,
+    xnnpack_graph,
 )
 from model_profiling.formats.pte.xnnpack_graph import BACKEND, XnnpackNode
 
@@ -42,26 +42,9 @@ class ProgramDtype:
     shares: dict[str, float]
 
 
-class _Work:
-    """What operators do, by dtype: multiply-accumulates, and bytes of floating-point and of whole numbers."""
-
-    def __init__(self) -> None:
-        self.products: Counter[str] = Counter()
-        self.bytes: Counter[str] = Counter()
-        self.integers: Counter[str] = Counter()
-
-    def add(self, other: "_Work") -> None:
-        self.products.update(other.products)
-        self.bytes.update(other.bytes)
-        self.integers.update(other.integers)
-
-    @property
-    def counted(self) -> Counter[str]:
-        return next((+some for some in (self.products, self.bytes, self.integers) if +some), Counter())
-
-
-# What XNNPACK does, and what all else does.
-_Both = tuple[_Work, _Work]
+# What operators do, by what is counted and dtype: multiply-accumulates, bytes of floating-point and of whole numbers.
+_Work = Counter[tuple[str, str]]
+_COUNTED = _PRODUCTS_OF, _BYTES_OF, _INTEGERS_OF = ("products", "bytes", "integers")
 
 
 def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
@@ -72,22 +55,21 @@ def program_dtype(path: Path, methods: Iterable[str] = ()) -> ProgramDtype:
     if why_unknown():
         return ProgramDtype(UNKNOWN, {})
     known = _by_method(path)
-    named = [known[name] for name in methods if name in known]
-    delegated, other = _Work(), _Work()
-    for inside, outside in named or known.values():
-        delegated.add(inside)
-        other.add(outside)
-    whole = _Work()
-    whole.add(delegated)
-    whole.add(other)
-    counted = whole.counted
+    # What XNNPACK does, and what all else does.
+    chosen = [known[name] for name in methods if name in known] or list(known.values())
+    delegated, other = (sum((both[side] for both in chosen), _Work()) for side in (0, 1))
+    counted = next((found for what in _COUNTED if (found := _by_dtype(delegated + other, what))), Counter[str]())
     total = sum(counted.values())
     shares = {dtype: work / total for dtype, work in counted.most_common()}
-    main = next((dtype for dtype, _ in (+delegated.products or counted).most_common(1)), UNKNOWN)
+    main = next((dtype for dtype, _ in (_by_dtype(delegated, _PRODUCTS_OF) or counted).most_common(1)), UNKNOWN)
     return ProgramDtype(main, shares)
 
 
-def _read_methods(path: Path) -> dict[str, _Both]:
+def _by_dtype(work: _Work, what: str) -> Counter[str]:
+    return +Counter({dtype: count for (counted, dtype), count in work.items() if counted == what})
+
+
+def _read_methods(path: Path) -> dict[str, tuple[_Work, _Work]]:
     program = read(path)
     return {method.name: (_delegated(program, method), _outside(method)) for method in program.methods}
 
@@ -101,9 +83,9 @@ def _delegated(program: Program, method: Method) -> _Work:
         for node in graph.nodes:
             dtype = node_dtype(node)
             if dtype and node.op != "Convert":
-                found.products[dtype] += node.multiply_accumulates
+                found[_PRODUCTS_OF, dtype] += node.multiply_accumulates
                 sized = [(OF_ACTIVATIONS[v.dtype], v) for v in _tensors(node) if v.dtype in OF_ACTIVATIONS]
-                found.bytes[dtype] += sum(prod(v.shape) * row.element_bytes for row, v in sized)
+                found[_BYTES_OF, dtype] += sum(prod(v.shape) * row.element_bytes for row, v in sized)
     return found
 
 
@@ -132,11 +114,11 @@ def _outside(method: Method) -> _Work:
         floats = [tensor for tensor in tensors if tensor.dtype in OF_TENSORS]
         if floats:
             dtype = OF_TENSORS[floats[0].dtype].name
-            found.products[dtype] += _multiply_accumulates(name, floats) if step.kind == KERNEL else 0
-            found.bytes[dtype] += sum(prod(tensor.sizes) * SCALAR_BYTES[tensor.dtype] for tensor in floats)
+            found[_PRODUCTS_OF, dtype] += _multiply_accumulates(name, floats) if step.kind == KERNEL else 0
+            found[_BYTES_OF, dtype] += sum(prod(tensor.sizes) * SCALAR_BYTES[tensor.dtype] for tensor in floats)
         for tensor in tensors:
             if not floats and tensor.dtype in OF_INTEGERS:
-                found.integers[OF_INTEGERS[tensor.dtype].name] += prod(tensor.sizes)
+                found[_INTEGERS_OF, OF_INTEGERS[tensor.dtype].name] += prod(tensor.sizes)
     return found
 
 

@@ -7,10 +7,13 @@ kinds, so this one reads them one by one with `struct` alone.
 import struct
 from collections.abc import Callable, Iterator
 
+from model_profiling.upstream.flatbuffer_schemas import Fields
+
 Fail = Callable[[str, int], Exception]
 """Makes the error to raise from what is wrong and the byte where it was found."""
 
-_U8, _U16, _U32, _I32, _U64, _I64 = (struct.Struct(code) for code in ("<B", "<H", "<I", "<i", "<Q", "<q"))
+# Kinds of numbers, by struct's letters for them.
+_KINDS = {code: struct.Struct(f"<{code}") for code in "BHIiQq"}
 
 
 class Buffer:
@@ -24,22 +27,23 @@ class Buffer:
         self._budget = len(data) // 4 + 1024
         self._strings: dict[int, str] = {}
 
-    def root(self, what: str) -> "FlatTable":
-        return FlatTable(self, self.follow(0, what), what)
+    def root(self, fields: Fields, what: str) -> "FlatTable":
+        return FlatTable(self, self.follow(0, what), fields, what)
 
-    def number(self, kind: struct.Struct, at: int, what: str) -> int:
+    def number(self, code: str, at: int, what: str) -> int:
         """Read one little-endian number."""
+        kind = _KINDS[code]
         if at < 0 or at + kind.size > len(self.data):
             raise self.fail(f"{what} is outside the file", at)
         return int(kind.unpack_from(self.data, at)[0])
 
     def follow(self, at: int, what: str) -> int:
         """Take the offset stored at `at` and return the position it points to."""
-        return at + self.number(_U32, at, f"the offset of {what}")
+        return at + self.number("I", at, f"the offset of {what}")
 
     def vector(self, at: int, width: int, what: str) -> tuple[int, int]:
         """Return where a vector's elements start and how many they are, all of them inside the file."""
-        count = self.number(_U32, at, what)
+        count = self.number("I", at, what)
         if at + 4 + count * width > len(self.data):
             raise self.fail(f"{what} is longer than the file", at)
         return at + 4, count
@@ -58,83 +62,50 @@ class Buffer:
 
 
 class FlatTable:
-    """One table; fields are asked for by their place in the schema."""
+    """One table; fields are asked for by their name in the schema."""
 
-    def __init__(self, buffer: Buffer, at: int, what: str) -> None:
+    def __init__(self, buffer: Buffer, at: int, fields: Fields, what: str) -> None:
         buffer.spend(1, what, at)
-        self.buffer = buffer
-        self.at = at
-        self.what = what
-        self._vtable = at - buffer.number(_I32, at, what)
-        self._vtable_size = buffer.number(_U16, self._vtable, f"the vtable of {what}")
-        self._size = buffer.number(_U16, self._vtable + 2, f"the vtable of {what}")
+        self.buffer, self.at, self.fields, self.what = buffer, at, fields, what
+        self._vtable = at - buffer.number("i", at, what)
+        self._vtable_size = buffer.number("H", self._vtable, f"the vtable of {what}")
+        self._size = buffer.number("H", self._vtable + 2, f"the vtable of {what}")
 
-    def where(self, field: int) -> int:
+    def where(self, field: str) -> int:
         """Return where a field is, or 0 if the writer left it out."""
-        slot = 4 + 2 * field
+        slot = 4 + 2 * self.fields[field]
         if slot + 2 > self._vtable_size:
             return 0
-        offset = self.buffer.number(_U16, self._vtable + slot, f"the vtable of {self.what}")
+        offset = self.buffer.number("H", self._vtable + slot, f"the vtable of {self.what}")
         if offset >= self._size:
-            raise self.buffer.fail(f"field {field} of {self.what} is outside its table", self.at)
+            raise self.buffer.fail(f"the field {field} of {self.what} is outside its table", self.at)
         return self.at + offset if offset else 0
 
-    def _scalar(self, kind: struct.Struct, field: int, default: int) -> int:
+    def number(self, field: str, code: str = "I") -> int:
         at = self.where(field)
-        return self.buffer.number(kind, at, self.what) if at else default
+        return self.buffer.number(code, at, self.what) if at else 0
 
-    def u8(self, field: int, default: int = 0) -> int:
-        return self._scalar(_U8, field, default)
-
-    def u16(self, field: int, default: int = 0) -> int:
-        return self._scalar(_U16, field, default)
-
-    def u32(self, field: int, default: int = 0) -> int:
-        return self._scalar(_U32, field, default)
-
-    def i32(self, field: int, default: int = 0) -> int:
-        return self._scalar(_I32, field, default)
-
-    def u64(self, field: int, default: int = 0) -> int:
-        return self._scalar(_U64, field, default)
-
-    def i64(self, field: int, default: int = 0) -> int:
-        return self._scalar(_I64, field, default)
-
-    def string(self, field: int, what: str) -> str:
+    def string(self, field: str) -> str:
         at = self.where(field)
-        return self.buffer.string(self.buffer.follow(at, what), what) if at else ""
+        return self.buffer.string(self.buffer.follow(at, field), field) if at else ""
 
-    def table(self, field: int, what: str) -> "FlatTable | None":
+    def table(self, field: str, fields: Fields) -> "FlatTable | None":
         at = self.where(field)
-        return FlatTable(self.buffer, self.buffer.follow(at, what), what) if at else None
+        return FlatTable(self.buffer, self.buffer.follow(at, field), fields, field) if at else None
 
-    def tables(self, field: int, what: str) -> "Iterator[FlatTable]":
+    def tables(self, field: str, fields: Fields) -> "Iterator[FlatTable]":
         """Yield the elements of a vector of tables."""
-        at = self.where(field)
-        if not at:
-            return
-        start, count = self.buffer.vector(self.buffer.follow(at, what), 4, what)
+        start, count = self.vector(field, 4)
         for index in range(count):
-            yield FlatTable(self.buffer, self.buffer.follow(start + 4 * index, what), what)
+            yield FlatTable(self.buffer, self.buffer.follow(start + 4 * index, field), fields, field)
 
-    def u32s(self, field: int, what: str) -> tuple[int, ...]:
-        return self._numbers(field, "I", what)
-
-    def i32s(self, field: int, what: str) -> tuple[int, ...]:
-        return self._numbers(field, "i", what)
-
-    def i64s(self, field: int, what: str) -> tuple[int, ...]:
-        return self._numbers(field, "q", what)
-
-    def u8s(self, field: int, what: str) -> tuple[int, ...]:
-        return self._numbers(field, "B", what)
-
-    def _numbers(self, field: int, code: str, what: str) -> tuple[int, ...]:
-        """Read a vector of numbers."""
+    def vector(self, field: str, width: int) -> tuple[int, int]:
+        """Return where the elements of a vector start and how many they are."""
         at = self.where(field)
-        if not at:
-            return ()
-        start, count = self.buffer.vector(self.buffer.follow(at, what), struct.calcsize(f"<{code}"), what)
-        self.buffer.spend(count, what, start)
+        return self.buffer.vector(self.buffer.follow(at, field), width, field) if at else (0, 0)
+
+    def numbers(self, field: str, code: str) -> tuple[int, ...]:
+        """Read a vector of numbers."""
+        start, count = self.vector(field, _KINDS[code].size)
+        self.buffer.spend(count, field, start)
         return struct.unpack_from(f"<{count}{code}", self.buffer.data, start)

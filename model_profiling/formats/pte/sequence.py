@@ -6,11 +6,16 @@ they keep between executions.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
-from model_profiling.formats.pte.program import SCALAR_BYTES, Method, Program, TensorSpec
+from model_profiling.formats.graph_terms import CONSTANT, CUSTOM_OPERATORS
+from model_profiling.formats.pte import SCALAR_BYTES, Method, Program, TensorSpec
+from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, FlowTensor
+from model_profiling.formats.pte.xnnpack_graph import XnnpackNode, XnnpackValue
 
+_Tensor = TypeVar("_Tensor", FlowTensor, XnnpackValue)
+_Operator = TypeVar("_Operator", FlowStep, XnnpackNode)
 _WHOLE = ("int64", "int32")
 _CONTEXT = ("get_max_context_len", "get_max_seq_len")
 _VOCABULARY = "get_vocab_size"
@@ -147,3 +152,31 @@ def _constant(program: Program, name: str) -> int | None:
         return None
     value = method.values[method.returns[0]]
     return value if isinstance(value, int) and value > 0 else None
+
+
+def token_bound(method: Method) -> int | None:
+    """Return how many tokens a method takes at most, if it takes any number up to that; None if its sizes are fixed.
+
+    A .pte does not say which dimension of a tensor varies: the bound is not a size that anything else has, as a rule.
+    """
+    ids = method.inputs[0] if method.inputs else None
+    return ids.sizes[-1] if ids is not None and ids.dynamic and ids.sizes else None
+
+
+def set_token_sizes(flow: DataFlow, bound: int, tokens: int) -> DataFlow:
+    """Return the data flow of an execution on `tokens` tokens; as it was where a size cannot be told from the bound."""
+    constants = [tensor for step in flow.steps for tensor in step.inputs if tensor.source == CONSTANT]
+    if any(bound in tensor.shape for tensor in constants):
+        return flow
+
+    def sized(each: _Tensor) -> _Tensor:
+        constant = each.constant if isinstance(each, XnnpackValue) else each.source == CONSTANT
+        return (
+            each if constant else replace(each, shape=tuple(tokens if size == bound else size for size in each.shape))
+        )
+
+    def resized(each: _Operator) -> _Operator:
+        return replace(each, inputs=tuple(map(sized, each.inputs)), outputs=tuple(map(sized, each.outputs)))
+
+    steps = (resized(step if step.node is None else replace(step, node=resized(step.node))) for step in flow.steps)
+    return DataFlow(tuple(steps), flow.results, True)

@@ -9,8 +9,8 @@ graph, not counted along it.
 from dataclasses import dataclass
 from math import prod
 
+from model_profiling.formats.pte import Delegate, Method, Program, PteError
 from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
-from model_profiling.formats.pte.program import Delegate, Method, Program, PteError
 from model_profiling.upstream import xnnpack_schema as schema
 from model_profiling.upstream.reliance import why_not
 
@@ -130,58 +130,50 @@ def read_graph(program: Program, delegate: Delegate) -> XnnpackGraph:
         program.blob(delegate, offset, size),
         lambda problem, at: PteError(program.path, f"in an XNNPACK graph, {problem}", start + at),
     )
-    root = buffer.root("the graph")
-    values = dict(_value(entry) for entry in root.tables(schema.GRAPH["xvalues"], "value"))
-    nodes = tuple(
-        _node(entry, index, values) for index, entry in enumerate(root.tables(schema.GRAPH["xnodes"], "node"))
-    )
-    return XnnpackGraph(nodes)
+    root = buffer.root(schema.GRAPH, "the graph")
+    values = {value.number: value for value in map(_value, root.tables("xvalues", schema.VALUE))}
+    nodes = enumerate(root.tables("xnodes", schema.NODE))
+    return XnnpackGraph(tuple(_node(entry, index, values) for index, entry in nodes))
 
 
-def _value(entry: FlatTable) -> tuple[int, XnnpackValue]:
-    """Read a tensor and the number nodes know it by; a quantized one holds the plain one."""
-    tensor, group = entry.table(schema.VALUE["xvalue_union"], "tensor"), 0
-    if tensor is not None and entry.u8(schema.VALUE["xvalue_union_type"]) == schema.IS_QUANTIZED:
-        group = _group(tensor)
-        tensor = tensor.table(schema.QUANTIZED["tensor_value"], "tensor")
+def _value(entry: FlatTable) -> XnnpackValue:
+    """Read a tensor; a quantized one holds the plain one."""
+    quantized, group = entry.number("xvalue_union_type", "B") == schema.IS_QUANTIZED, 0
+    tensor = entry.table("xvalue_union", schema.QUANTIZED if quantized else schema.TENSOR)
+    if tensor is not None and quantized:
+        if tensor.number("quant_params_type", "B") == schema.IS_PER_GROUP:
+            parameters = tensor.table("quant_params", schema.PER_GROUP)
+            group = max(0, parameters.number("group_size", "i")) if parameters is not None else 0
+        tensor = tensor.table("tensor_value", schema.TENSOR)
     if tensor is None:
         raise entry.buffer.fail("a value is not a tensor", entry.at)
-    slots = schema.TENSOR
-    kind = tensor.u16(slots["datatype"])
+    kind = tensor.number("datatype", "H")
     dtype = schema.DTYPES[kind] if kind < len(schema.DTYPES) else f"datatype {kind}"
-    number = tensor.u32(slots["id_out"])
-    external = tensor.u32(slots["external_id"]) if tensor.u32(slots["flags"]) & schema.EXTERNAL else None
-    constant = tensor.u32(slots["constant_buffer_idx"]) != 0
-    return number, XnnpackValue(dtype, tensor.u32s(slots["dims"], "dims"), constant, number, external, group)
-
-
-def _group(quantized: FlatTable) -> int:
-    if quantized.u8(schema.QUANTIZED["quant_params_type"]) != schema.IS_PER_GROUP:
-        return 0
-    parameters = quantized.table(schema.QUANTIZED["quant_params"], "quantization")
-    return max(0, parameters.i32(schema.PER_GROUP["group_size"])) if parameters is not None else 0
+    external = tensor.number("external_id") if tensor.number("flags") & schema.EXTERNAL else None
+    constant = tensor.number("constant_buffer_idx") != 0
+    return XnnpackValue(dtype, tensor.numbers("dims", "I"), constant, tensor.number("id_out"), external, group)
 
 
 def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> XnnpackNode:
-    number = entry.u8(schema.NODE["xnode_union_type"])
-    table = entry.table(schema.NODE["xnode_union"], "node")
+    number = entry.number("xnode_union_type", "B")
+    # A newer ExecuTorch adds kinds at the end; such a node keeps its place and its handle.
+    known = 0 < number <= len(schema.NODES)
+    kind = schema.NODES[number - 1] if known else schema.NodeKind(f"kind {number}", {}, (), ())
+    table = entry.table("xnode_union", kind.fields)
     if table is None or not number:
         raise entry.buffer.fail(f"node {index} is empty", entry.at)
-    # A newer ExecuTorch adds kinds at the end; such a node keeps its place and its handle.
-    known = number <= len(schema.NODES)
-    kind = schema.NODES[number - 1] if known else schema.NodeKind(f"kind {number}", (), ())
-    handle = entry.u32(schema.NODE["debug_handle"])
-    permutation = table.u32s(kind.permutation, "permutation") if kind.permutation is not None else ()
+    handle = entry.number("debug_handle")
+    permutation = table.numbers("perm", "I") if "perm" in kind.fields else ()
     if len(permutation) > schema.MOST_DIMS or sorted(permutation) != list(range(len(permutation))):
         raise entry.buffer.fail(f"node {index} transposes by {permutation[:8]}, which is no permutation", entry.at)
     return XnnpackNode(
         index,
         kind.name,
         0 if handle == schema.NO_HANDLE else handle,
-        tuple(_look_up(table, field, values) for field in kind.inputs if table.u32(field) != schema.NO_VALUE),
+        tuple(_look_up(table, field, values) for field in kind.inputs if table.number(field) != schema.NO_VALUE),
         tuple(_look_up(table, field, values) for field in kind.outputs),
-        tuple(table.u32(field) for field in kind.window),
-        table.u32(kind.groups) if kind.groups is not None else 1,
+        tuple(map(table.number, kind.window)),
+        table.number("groups") if "groups" in kind.fields else 1,
         permutation,
         _is_pointwise(kind, table),
     )
@@ -189,14 +181,13 @@ def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> Xnnp
 
 def _is_pointwise(kind: schema.NodeKind, table: FlatTable) -> bool:
     """Return whether a convolution looks at each position alone: 1x1, every position, nothing around, one group."""
-    if kind.name != "Conv2d" or kind.groups is None:
-        return False
-    ones = (*kind.window, *kind.strides, kind.groups)
-    return all(table.u32(slot) == 1 for slot in ones) and not any(table.u32(slot) for slot in kind.padding)
+    ones = (*kind.window, "subsampling_height", "subsampling_width", "groups")
+    around = (field for field in kind.fields if field.startswith("padding_"))
+    return kind.name == "Conv2d" and all(table.number(f) == 1 for f in ones) and not any(map(table.number, around))
 
 
-def _look_up(table: FlatTable, field: int, values: dict[int, XnnpackValue]) -> XnnpackValue:
-    number = table.u32(field)
+def _look_up(table: FlatTable, field: str, values: dict[int, XnnpackValue]) -> XnnpackValue:
+    number = table.number(field)
     if number not in values:
         raise table.buffer.fail(f"a node uses value {number}, which is not there", table.at)
     return values[number]

@@ -4,6 +4,7 @@
 scripts are constants of this package and take what varies as positional parameters.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -15,20 +16,19 @@ from pathlib import Path
 
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.programs import StartError, TimedOutError, run_program
-from model_profiling.platforms.machine_names import checked_machine
+from model_profiling.platforms.platform_table import checked_machine
 from model_profiling.platforms.remote.device import ANSWER_S, CommandOutput, Device, DeviceLostError
 
 # A slow cable moves this much in a second; pushing and pulling may take as long as that and no longer.
 _SLOWEST_BYTES_PER_S = 500_000
 _INSTALL = "Install it: apt-get install adb, or Android's platform tools, and add it to PATH."
 _STATE_HINTS = {
-    "unauthorized": "Unlock the device and accept `Allow USB debugging?`, then run again.",
-    "authorizing": "Unlock the device and accept `Allow USB debugging?`, then run again.",
+    **dict.fromkeys(
+        ("unauthorized", "authorizing"), "Unlock the device and accept `Allow USB debugging?`, then run again."
+    ),
     "offline": "Unplug it and plug it in again, or run `adb reconnect offline`.",
     "no permissions": "Install android-sdk-platform-tools-common (its udev rules), then plug it in again.",
-    "recovery": "Let it boot into Android.",
-    "sideload": "Let it boot into Android.",
-    "bootloader": "Let it boot into Android.",
+    **dict.fromkeys(("recovery", "sideload", "bootloader"), "Let it boot into Android."),
     "connecting": "Wait a moment, then run again.",
 }
 # What adb itself says when the way to the device is gone, whatever was asked of it.
@@ -50,8 +50,7 @@ class ListedDevice:
 
 
 def find_adb() -> str:
-    path = shutil.which("adb")
-    if path is None:
+    if (path := shutil.which("adb")) is None:
         raise SetupError("adb is not in PATH", _INSTALL)
     return path
 
@@ -59,15 +58,13 @@ def find_adb() -> str:
 def list_devices(adb: str) -> list[ListedDevice]:
     """Return all devices that adb's server knows, whatever their state."""
     said = _call([adb, "devices", "-l"], ANSWER_S, "adb").stdout
-    return [_listed(line) for line in said.splitlines()[1:] if line.strip() and not line.startswith("*")]
-
-
-def _listed(line: str) -> ListedDevice:
-    serial, _, rest = line.replace("\t", " ").partition(" ")
-    rest = rest.strip()
-    state = "no permissions" if rest.startswith("no permissions") else rest.split(" ")[0]
-    model = next((word.removeprefix("model:") for word in rest.split() if word.startswith("model:")), "")
-    return ListedDevice(serial, state, model)
+    found = []
+    for line in (line for line in said.splitlines()[1:] if line.strip() and not line.startswith("*")):
+        serial, _, rest = line.replace("\t", " ").partition(" ")
+        state = "no permissions" if rest.strip().startswith("no permissions") else rest.strip().split(" ")[0]
+        model = re.search(r"(?<!\S)model:(\S+)", rest)
+        found.append(ListedDevice(serial, state, model[1] if model else ""))
+    return found
 
 
 def connect(adb: str, address: str) -> None:
@@ -147,17 +144,14 @@ class AdbDevice(Device):
     def require_exit_codes(self) -> None:
         """Refuse older devices, which do not tell how a command ended, nor keep its two outputs apart."""
         if "shell_v2" not in self._run(["features"], ANSWER_S).stdout.split():
-            raise SetupError(
-                f"the Android of the device {self.serial} is too old for the kit",
-                "Use a device with Android 7 or newer.",
-            )
+            why = f"the Android of the device {self.serial} is too old for the kit"
+            raise SetupError(why, "Use a device with Android 7 or newer.")
 
     def present(self) -> bool:
-        try:
+        with contextlib.suppress(KitError):
             said = _call([self._adb, "-s", self.serial, "get-state"], ANSWER_S, "adb")
-        except KitError:
-            return False
-        return said.returncode == 0 and said.stdout.strip() == "device"
+            return said.returncode == 0 and said.stdout.strip() == "device"
+        return False
 
     def answers(self, within_s: float) -> bool:
         return _attempt([self._adb, "-s", self.serial, "shell", "-n", "true"], within_s)
@@ -198,10 +192,9 @@ def _call(command: list[str], timeout_s: float, who: str) -> "subprocess.Complet
 
 
 def _attempt(command: list[str], timeout_s: float) -> bool:
-    try:
+    with contextlib.suppress(KitError):
         return _call(command, timeout_s, "adb").returncode == 0
-    except KitError:
-        return False
+    return False
 
 
 def _last(done: "subprocess.CompletedProcess[str]") -> str:

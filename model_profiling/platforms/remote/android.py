@@ -11,13 +11,13 @@ from model_profiling.base import files
 from model_profiling.base.directories import cache_directory
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.on_progress import OnNote
+from model_profiling.platforms import cpus
 from model_profiling.platforms.bundle import Bundle, kit_bundle
-from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.cpus import CpuCluster, DeviceFacts
+from model_profiling.platforms.heat import SEVERITIES, HeatLog, read_heat
 from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, is_inherited, target_lock, wait_and_take
 from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
-from model_profiling.platforms.remote.android_probe import probe_device
-from model_profiling.platforms.remote.android_thermal import read_heat
 from model_profiling.platforms.remote.device import PATIENCE
 from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
@@ -70,12 +70,11 @@ class PowerSettings:
             self._device.shell("svc", "power", "stayon", "true")
         applied = {name: self._get(name) for name in wanted}
         self.record |= {"applied": applied}
-        for name, value in wanted.items():
-            if not _same(name, value, applied[name]):
-                raise SetupError(
-                    f"the device {self._device.serial} did not take the setting {name}={value} (it is {applied[name]})",
-                    "Some makers want `USB debugging (Security settings)` on as well; or use --power-mode keep.",
-                )
+        if wrong := [f"{n}={v} (it is {applied[n]})" for n, v in wanted.items() if not _same(n, v, applied[n])]:
+            raise SetupError(
+                f"the device {self._device.serial} did not take the setting {wrong[0]}",
+                "Some makers want `USB debugging (Security settings)` on as well; or use --power-mode keep.",
+            )
 
     def restore(self) -> None:
         """Put the earlier settings back and prove it; does nothing if none were changed."""
@@ -84,20 +83,16 @@ class PowerSettings:
         earlier = self._earlier()
         for name, value in earlier.items():
             self._set(name, value)
-        wrong = [name for name, value in earlier.items() if not _same(name, value, self._get(name))]
-        if wrong:
-            raise SetupError(
-                f"the device {self._device.serial} did not take back its settings {', '.join(wrong)}", self.by_hand()
-            )
+        if wrong := [name for name, value in earlier.items() if not _same(name, value, self._get(name))]:
+            said = f"the device {self._device.serial} did not take back its settings {', '.join(wrong)}"
+            raise SetupError(said, self.by_hand())
         self._journal.unlink()
         self.record |= {"restored": True}
 
     def restore_whatever_happened(self) -> str:
         """Call `restore`, waiting a little for a device that went away; return what to tell the user if it stays so."""
-        if not self._journal.is_file():
-            return ""
         with contextlib.suppress(KitError):
-            if self._device.reconnect(_WAIT_FOR_DEVICE_S):
+            if self._journal.is_file() and self._device.reconnect(_WAIT_FOR_DEVICE_S):
                 self.restore()
         if not self._journal.is_file():
             return ""
@@ -185,9 +180,7 @@ class AndroidDevice(RemoteMachine):
     def system_log(self, home: str) -> str:
         """Return the system log: XNNPACK built with trace logging names its kernels there."""
         pid = self.device.shell("cat", f"{home}/pid").stdout.strip()
-        if not pid.isdigit():
-            return ""
-        return self.device.shell("logcat", "-d", f"--pid={pid}", timeout_s=60).stdout
+        return self.device.shell("logcat", "-d", f"--pid={pid}", timeout_s=60).stdout if pid.isdigit() else ""
 
     def let_go(self, remove_pushed: bool) -> str:
         """Put the settings back, also those that an earlier run could not."""
@@ -217,3 +210,60 @@ def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlat
     """Open the platform `android`; a device is chosen when it is first needed."""
     name, mode = "android", choice.power_mode or _KEEP
     return RemotePlatform(name, name, mode, lambda: AndroidDevice(choice), emulated, choice.remove_pushed, on_note)
+
+
+# Android's name for an architecture: the kit's target.
+TARGETS = {"arm64-v8a": "linux-aarch64", "x86_64": "linux-x86_64"}
+
+
+def probe_device(device: AdbDevice) -> DeviceFacts:
+    """Ask the device everything that could explain a number."""
+    said = device.must("report its properties", "getprop")
+    properties: dict[str, str] = dict(re.findall(r"^\[([^\]\n]+)\]: \[(.*)\]\r?$", said, re.MULTILINE))
+    abi = properties.get("ro.product.cpu.abi", "")
+    if abi not in TARGETS:
+        raise SetupError(
+            f"the device {device.serial} runs {abi or 'an unknown ABI'}; ExecuTorch's wheels are for arm64 and x86_64",
+            "Use a device with arm64-v8a or x86_64, or give your own runner through runner_path on one.",
+        )
+    arch = TARGETS[abi].removeprefix("linux-")
+    present = cpus.features(device.shell("cat", "/proc/cpuinfo").stdout, arch)
+    clusters = cpus.clusters_in(device.script(cpus.CLUSTERS).stdout)
+    unique = " ".join([properties.get("ro.serialno") or device.serial, properties.get("ro.product.model", "")])
+    environment = _environment(device, properties, abi, clusters)
+    return DeviceFacts(TARGETS[abi], arch, present, clusters, device.boot_id(), unique, environment)
+
+
+def _environment(
+    device: AdbDevice, properties: dict[str, str], abi: str, clusters: tuple[CpuCluster, ...]
+) -> dict[str, object]:
+    maker, model = properties.get("ro.product.manufacturer", ""), properties.get("ro.product.model", "")
+    chip = " ".join(filter(None, (properties.get("ro.soc.manufacturer"), properties.get("ro.soc.model"))))
+    heat = read_heat(device)
+    facts: dict[str, object] = {
+        "cpu": ", ".join(filter(None, (f"{maker} {model}".strip(), chip or properties.get("ro.board.platform")))),
+        "device": {"serial": device.serial, "manufacturer": maker, "model": model, "soc": chip},
+        "system": f"Android {properties.get('ro.build.version.release', '?')}",
+        "api_level": properties.get("ro.build.version.sdk"),
+        "build": properties.get("ro.build.fingerprint"),
+        "abi": abi,
+        "cores": sum(len(cluster.cpus) for cluster in clusters) or None,
+        "clusters": cpus.named_clusters(clusters),
+        "sme_units": cpus.sme_units(device.script(cpus.SME_REGISTERS).stdout),
+        "memory_bytes": cpus.memory_bytes(device.shell("cat", "/proc/meminfo").stdout),
+        "battery": _battery(device.shell("dumpsys", "battery").stdout),
+        "temperature_celsius": heat.celsius,
+        "thermal_status": SEVERITIES[heat.status],
+    }
+    return {key: value for key, value in facts.items() if value not in (None, "", {}, [])}
+
+
+def _battery(text: str) -> dict[str, object]:
+    """Charge in percent, temperature, and whether it is plugged in: charging heats, and not charging saves power."""
+    level = re.search(r"^\s*level: ([0-9]{1,9})(?!\d)", text, re.MULTILINE)
+    tenths = re.search(r"^\s*temperature: (-?[0-9]{1,9})(?!\d)", text, re.MULTILINE)
+    if not level:
+        return {}
+    plugged = re.search(r"^\s*(AC|USB|Wireless|Dock) powered: true", text, re.MULTILINE)
+    celsius = int(tenths[1]) / 10 if tenths else None
+    return {"level_percent": int(level[1]), "celsius": celsius, "plugged": plugged[1] if plugged else "no"}

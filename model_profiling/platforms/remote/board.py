@@ -1,22 +1,24 @@
 """A machine behind ssh, such as an Arm board or server: pushed to, paced and fetched from as a phone is."""
 
 import contextlib
+import hashlib
+import re
 
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.on_progress import OnNote
+from model_profiling.platforms import cpus
 from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
-from model_profiling.platforms.heat import HeatLog
+from model_profiling.platforms.heat import Heat, HeatLog
 from model_profiling.platforms.locks import wait_and_take
-from model_profiling.platforms.machine_names import checked_machine, machine_folder
-from model_profiling.platforms.platform_table import Choice
+from model_profiling.platforms.platform_table import Choice, checked_machine, machine_folder
 from model_profiling.platforms.process_platform import features_in
-from model_profiling.platforms.remote.device import PATIENCE, CommandOutput
+from model_profiling.platforms.remote.device import PATIENCE, CommandOutput, Device
 from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.platforms.remote.ssh import SshDevice
 from model_profiling.platforms.remote.ssh_lock import TargetLock
-from model_profiling.platforms.remote.ssh_probe import probe_board, read_heat
 from model_profiling.runner.build import Build
+from model_profiling.store.run_directory import NOT_RANDOMISED
 
 _WAIT_FOR_HOST_S = 5.0 * PATIENCE
 # How long to wait before a host is asked again whether somebody still measures on it, which costs it a little time.
@@ -71,8 +73,7 @@ class Board(RemoteMachine):
             self.c_library = "the target's own"
             return own
         whole = kit_bundle(build)
-        why_not = self._tried(whole)
-        if why_not:
+        if why_not := self._tried(whole):
             raise SetupError(
                 f"the runner does not start on {self.device.title}: {why_not} (with its own C library: {why})",
                 "Look at the reason; --remote-dir names another folder for the kit's files.",
@@ -90,14 +91,12 @@ class Board(RemoteMachine):
 
     def let_go(self, remove_pushed: bool) -> str:
         """Stop everything that still runs; if the connection was lost, one more is tried for that alone."""
-        store = self.pushed
         try:
-            if store is not None:
-                with contextlib.suppress(KitError):
-                    if self.device.reconnect(_WAIT_FOR_HOST_S):
-                        self.device.script(_END_STALE, store.root)
-                        if remove_pushed:
-                            self.device.shell("rm", "-rf", store.root)
+            with contextlib.suppress(KitError):
+                if (store := self.pushed) is not None and self.device.reconnect(_WAIT_FOR_HOST_S):
+                    self.device.script(_END_STALE, store.root)
+                    if remove_pushed:
+                        self.device.shell("rm", "-rf", store.root)
             self._lock.release()
         finally:
             self._ssh.close()
@@ -111,9 +110,8 @@ class Board(RemoteMachine):
 
     def _usable_folder(self) -> str:
         """Return a folder in which files can be written and run."""
-        if self._folder is not None:
-            names = [self._folder]
-        else:
+        names = [self._folder] if self._folder is not None else []
+        if not names:
             expanded = self.device.script("\n".join(f'echo "{name}"' for name in _FOLDERS)).stdout.splitlines()
             names = [name for name in expanded if name.startswith("/")]
         refusals = []
@@ -140,3 +138,108 @@ def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlat
     """Open the platform `ssh`; the connection is made when it is first needed."""
     folder = machine_folder("ssh", checked_machine(choice.host or ""))
     return RemotePlatform("ssh", folder, "", lambda: Board(choice), emulated, choice.remove_pushed, on_note)
+
+
+_TARGETS = dict.fromkeys(("aarch64", "arm64"), "linux-aarch64") | dict.fromkeys(("x86_64", "amd64"), "linux-x86_64")
+_BREAK = "--- sme2-kit: "
+# One question for everything: a word a section, then what the machine says of it.
+_SECTIONS = {
+    "uname": "uname -s; uname -m; uname -r",
+    "os": "cat /etc/os-release",
+    "board": "tr -d '\\0' < /proc/device-tree/model || cat /sys/class/dmi/id/product_name",
+    "machine_id": "cat /etc/machine-id",
+    "name": "hostname || uname -n",
+    "user": "id -un",
+    "boot": "cat /proc/sys/kernel/random/boot_id",
+    "cpuinfo": "cat /proc/cpuinfo",
+    "clusters": cpus.CLUSTERS,
+    "sme": cpus.SME_REGISTERS,
+    "governors": "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
+    "khz": "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq",
+    "memory": "cat /proc/meminfo",
+    "load": "cat /proc/loadavg",
+    "libc": "ldd --version 2>&1 | head -n 2",
+    "randomize": "cat /proc/sys/kernel/randomize_va_space",
+}
+_SCRIPT = "\n".join(f"echo; echo '{_BREAK}{name}'; {{ {script}; }} 2> /dev/null" for name, script in _SECTIONS.items())
+_SCRIPT = f"exec < /dev/null\n{_SCRIPT}\ntrue"
+_HEAT = """for z in /sys/class/thermal/thermal_zone*; do
+  [ -r "$z/temp" ] && echo "zone|$(cat "$z/type" 2> /dev/null)|$(cat "$z/temp" 2> /dev/null)"
+done
+cat /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq 2> /dev/null
+true"""
+# Sensors that say something of the processor, the likeliest first; other zones are batteries, modems, power supplies.
+_CPU_ZONES = (r"cpu|x86_pkg|coretemp|k10temp", r"soc|package|acpitz|thermal")
+
+
+def probe_board(device: Device) -> cpus.DeviceFacts:
+    """Ask the machine everything that could explain a number."""
+    found = _sections(device.script(_SCRIPT).stdout)
+    system, machine, release = [*found["uname"].split("\n"), "", "", ""][:3]
+    if system != "Linux" or machine not in _TARGETS:
+        what = f"{system or 'an unknown system'} on {machine or 'an unknown processor'}"
+        raise SetupError(
+            f"{device.title} runs {what}; over ssh the kit runs on 64-bit Linux, Arm or x86",
+            "On a Mac, run the kit there itself.",
+        )
+    target = _TARGETS[machine]
+    arch = target.removeprefix("linux-")
+    clusters = cpus.clusters_in(found["clusters"])
+    identity = found["machine_id"] or found["name"]
+    # The number that tells machines apart is not for everybody who reads a report.
+    unique = f"{found['name']} {hashlib.sha256(identity.encode()).hexdigest()[:12]}".strip()
+    environment = _environment(device, found, clusters, release)
+    features = cpus.features(found["cpuinfo"], arch)
+    return cpus.DeviceFacts(target, arch, features, clusters, found["boot"], unique, environment)
+
+
+def _environment(
+    device: Device, found: dict[str, str], clusters: tuple[cpus.CpuCluster, ...], release: str
+) -> dict[str, object]:
+    named = re.search(r'^PRETTY_NAME="?([^"\n]*)', found["os"], re.MULTILINE)
+    names = cpus.cpu_names(found["cpuinfo"])
+    heat, loads = read_heat(device), re.match(r"(\d{1,9}\.\d\d) (\d{1,9}\.\d\d) (\d{1,9}\.\d\d) ", found["load"])
+    facts: dict[str, object] = {
+        "cpu": ", ".join(names),
+        "device": {"host": device.key, "name": found["name"], "board": found["board"]},
+        "system": f"Linux {release}".strip(),
+        "distribution": named[1] if named else "",
+        "cores": len(re.findall(r"^processor\s*:", found["cpuinfo"], re.MULTILINE)) or None,
+        "clusters": cpus.named_clusters(clusters),
+        "sme_units": cpus.sme_units(found["sme"]),
+        "governors": sorted(set(found["governors"].split())),
+        "khz": [int(each) for each in re.findall(r"^[0-9]{1,12}$", found["khz"], re.MULTILINE)],
+        "max_khz": sorted({str(cluster.max_khz) for cluster in clusters}),
+        "memory_bytes": cpus.memory_bytes(found["memory"]),
+        "load_1m_5m_15m": [float(each) for each in loads.groups()] if loads else [],
+        "own_c_library": found["libc"].split("\n")[0][:120],
+        "address_randomisation": {"0": NOT_RANDOMISED, "1": "on", "2": "on"}.get(found["randomize"], ""),
+        "temperature_celsius": heat.celsius,
+    }
+    return {key: value for key, value in facts.items() if value not in (None, "", {}, [])}
+
+
+def read_heat(device: Device) -> Heat:
+    """Return the hottest of the sensors that are the processor's, and the clock limits."""
+    zones: list[tuple[str, float]] = []
+    limits: list[int] = []
+    for line in device.script(_HEAT).stdout.splitlines():
+        zone = re.fullmatch(r"zone\|([^|]*)\|(-?[0-9]{1,9})", line.strip())
+        if zone:
+            zones.append((zone[1], int(zone[2]) / 1000))
+        elif re.fullmatch(r"[0-9]{1,12}", line.strip()):
+            limits.append(int(line))
+    for pattern in _CPU_ZONES:
+        if values := [celsius for name, celsius in zones if re.search(pattern, name, re.IGNORECASE)]:
+            return Heat(max(values), "CPU", 0, tuple(limits))
+    return Heat(None, "", 0, tuple(limits))
+
+
+def _sections(text: str) -> dict[str, str]:
+    """Return what the machine said, by section; '' of what it did not."""
+    found = dict.fromkeys(_SECTIONS, "")
+    for part in f"\n{text}".split(f"\n{_BREAK}")[1:]:
+        name, _, said = part.partition("\n")
+        if name in found:
+            found[name] = said.strip()
+    return found

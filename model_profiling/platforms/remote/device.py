@@ -122,9 +122,8 @@ class Device(ABC):
         lines = why.splitlines()
         why = next((line for line in lines if re.search(_REASONS, line)), lines[-1] if lines else "").strip()
         if "No space left" in why or "Disk quota" in why:
-            return RunError(
-                f"{what}: its disk is full ({why})", "Free some space there (17 MB and the model), then run again."
-            )
+            hint = "Free some space there (17 MB and the model), then run again."
+            return RunError(f"{what}: its disk is full ({why})", hint)
         if "Permission denied" in why or "Read-only" in why:
             return SetupError(f"{what}: {why}", self.writable)
         return RunError(f"{what}: {why}", "Look at the device, then run again: what was finished is kept.")
@@ -153,7 +152,6 @@ class Device(ABC):
 
     def lost(self, why: str) -> DeviceLostError:
         """Remember that the device is gone, and say so."""
-        self._lost = DeviceLostError(
-            f"{self.title} {why}", "Connect it again and run the same command: what was finished is kept."
-        )
+        hint = "Connect it again and run the same command: what was finished is kept."
+        self._lost = DeviceLostError(f"{self.title} {why}", hint)
         return self._lost

@@ -1,34 +1,86 @@
-"""Platforms on another machine: the kit's runner is pushed there, paced as here, and what it writes is fetched."""
+"""Platforms on another machine: the kit's runner is pushed there, paced as here, and what it writes is fetched.
+
+A session is the same conversation as with a process here, through adb or ssh.
+"""
 
 import contextlib
+import selectors
+import statistics
+import subprocess
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling.base import files
+from model_profiling.base.cache import kept_sha256
 from model_profiling.base.errors import KitError, RunError
-from model_profiling.base.kept_hashes import kept_sha256
 from model_profiling.base.on_progress import OnNote
 from model_profiling.base.programs import TimedOutError, run_program
-from model_profiling.platforms.base import Capabilities, LaunchFiles, LaunchRequest, launch_flags, paced_flags
+from model_profiling.platforms.base import Capabilities, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, own_bundle
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.operator_libraries import libraries_for
 from model_profiling.platforms.process_platform import features_in, kit_record, no_trace_note, operators_for
-from model_profiling.platforms.remote.device import Device
-from model_profiling.platforms.remote.remote_session import (
-    RemoteSession,
-    SessionFiles,
-    TransportLog,
-    end_session,
-    ended_on_device,
-    start_command,
-)
+from model_profiling.platforms.remote.device import PATIENCE, Device
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
-from model_profiling.store.run_directory import Conditions, RunnerKind, RunnerRecord, Timing
+from model_profiling.runner.protocol import Done
+from model_profiling.runner.session import ProcessSession, runner_failure
+from model_profiling.store.made_by import RunnerKind, RunnerRecord
+from model_profiling.store.run_directory import Conditions, Timing
+
+# The process notes its number and becomes the runner, so that it can be ended if it hangs.
+_START = 'echo $$ > "$1/pid"; shift; exec "$@"'
+# Killed only while the number still belongs to a process of the kit: it runs what lies in the kit's folder.
+_END = """pid=$(cat "$1/pid" 2> /dev/null)
+case "$pid" in ''|*[!0-9]*) ;; *)
+  case "$(tr '\\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null)" in *"$2"*) kill -9 "$pid" ;; esac ;;
+esac
+rm -rf "$1"
+true"""
+# Whoever is silent this long is asked whether they are still there; executions take longer only in rare models.
+_SILENCE_S = 10.0 * PATIENCE
+_ANSWER_S = 10.0 * PATIENCE
+
+
+def start_command(home: str, words: list[str]) -> list[str]:
+    """Return `words` as a process of the session in `home`."""
+    return ["sh", "-c", _START, "sh", home, *words]
+
+
+def end_session(device: Device, store: Store, home: str) -> None:
+    """Make sure that the session's process is gone, and its folder."""
+    device.script(_END, home, store.root)
+
+
+@dataclass
+class TransportLog:
+    """How long turns took from here beyond what the runner measured there: the way there, and reading answers."""
+
+    overheads_s: list[float] = field(default_factory=list)
+    measured_s: float = 0.0
+
+    def note(self, elapsed_s: float, times: list[int]) -> None:
+        measured = sum(times) / 1e9
+        self.measured_s += measured
+        self.overheads_s.append(max(0.0, elapsed_s - measured))
+
+    def summary(self) -> dict[str, float]:
+        """Return how it was since the last call."""
+        measured_s, overheads_s = self.measured_s, self.overheads_s
+        self.measured_s, self.overheads_s = 0.0, []
+        if not overheads_s:
+            return {}
+        return {
+            "turns": len(overheads_s),
+            "measured_on_device_s": round(measured_s, 6),
+            "around_turns_s": round(sum(overheads_s), 6),
+            "around_a_turn_median_ms": round(statistics.median(overheads_s) * 1e3, 3),
+        }
 
 
 class RemoteMachine(ABC):
@@ -41,7 +93,8 @@ class RemoteMachine(ABC):
 
     def __init__(self) -> None:
         self.transport = TransportLog()
-        self._store: Store | None = None
+        # The kit's folder there, once it was used.
+        self.pushed: Store | None = None
         self._refused: KitError | None = None
 
     @property
@@ -49,18 +102,14 @@ class RemoteMachine(ABC):
         """The kit's folder there. Its first use takes the machine for this run and makes it ready to be measured."""
         if self._refused is not None:
             raise self._refused
-        if self._store is None:
+        if self.pushed is None:
             try:
-                self._store = self.take()
+                self.pushed = self.take()
             except KitError as error:
                 # Nothing may be measured on a machine that is another's, or in another state than was asked for.
                 self._refused = error
                 raise
-        return self._store
-
-    @property
-    def pushed(self) -> Store | None:
-        return self._store
+        return self.pushed
 
     @abstractmethod
     def take(self) -> Store:
@@ -86,6 +135,103 @@ class RemoteMachine(ABC):
         """Return what the system there logged of the process of a session; empty where there is no such log."""
         del home
         return ""
+
+
+class RemoteSession(ProcessSession):
+    """Keeps the Session protocol over a device's shell; its files are pulled and proven when it finishes."""
+
+    def __init__(
+        self, at: RemoteMachine, home: str, command: list[str], request: LaunchRequest, fetch: list[tuple[str, Path]]
+    ) -> None:
+        """`fetch` says which files of its folder there, `home`, belong where on this computer."""
+        self._at, self._home, self._fetch = at, home, fetch
+        # Outputs are as many as the model has: `<home>/output-0.bin` becomes `<base>-0.bin`.
+        self._output_base = request.output_base
+        self._ended = self._fetching = False
+        self._begun = not at.device.begins
+        self._command = at.device.command(*start_command(home, command))
+        super().__init__(self._command, request.log, request.timeout_s, once=request.once)
+
+    def run(self, count: int, settle: int = 0) -> list[int]:
+        self._at.heat.before_turn()
+        start = time.monotonic()
+        times = super().run(count, settle)
+        self._at.transport.note(time.monotonic() - start, times)
+        return times
+
+    def finish(self) -> Done:
+        # The process is closed before its files are here; only then may the folder go.
+        self._fetching = True
+        try:
+            done = super().finish()
+            # Seen from here, the way to the device is part of it.
+            self.life_ns = done.life_ns
+            for remote, local in [*self._fetch, *self._outputs(done)]:
+                self._at.device.pull(remote, local)
+        finally:
+            self._fetching = False
+        self._ended = True
+        self._at.device.freed(self._command)
+        self._at.store.done_with(self._home)
+        return done
+
+    def _outputs(self, done: Done) -> Iterator[tuple[str, Path]]:
+        if (base := self._output_base) is not None:
+            for index in (i for i, output in enumerate(done.outputs) if output.dtype != "scalar"):
+                yield f"{self._home}/output-{index}.bin", base.with_name(f"{base.name}-{index}.bin")
+
+    def close(self) -> None:
+        """Remove the session from the device as well, as far as the device still answers."""
+        super().close()
+        if not self._fetching and not self._ended:
+            self._ended = True
+            self._at.device.freed(self._command)
+            with contextlib.suppress(KitError):
+                end_session(self._at.device, self._at.store, self._home)
+
+    def _line(self) -> bytes:
+        line = super()._line()
+        while not self._begun:
+            # What a login shell prints before it does what it was asked.
+            self._begun = line.strip() == self._at.device.begins
+            line = super()._line()
+        return line
+
+    def _await_word(self, selector: selectors.BaseSelector, deadline: float) -> None:
+        """Wait for the runner; when it is silent for long, see whether the device itself still answers."""
+        while not selector.select(max(0.0, min(_SILENCE_S, deadline - time.monotonic()))):
+            if not self._at.device.answers(_ANSWER_S):
+                raise self._at.device.lost(f"said nothing for {_SILENCE_S:g} s and does not answer")
+            if time.monotonic() >= deadline:
+                super()._await_word(selector, deadline)
+
+    def _failure(self) -> KitError:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = 1
+        return ended_on_device(self._at.device, self._at.facts.boot_id, code, self._log_path, self._log_start)
+
+
+def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_start: int) -> KitError:
+    """Return why a process on the device ended: the device, the way there, the system there, or the runner."""
+    if not device.present():
+        return device.lost("was disconnected while the runner ran")
+    try:
+        if device.boot_id() != boot_id:
+            return device.lost("rebooted while the runner ran")
+    except KitError as error:
+        return error
+    lines = files.tail(log, 1 << 20, log_start).splitlines()
+    said = [line for line in lines if not line.startswith("{") and not device.complains(line)]
+    if code in (1, 255) and not said:
+        # No runner ends like this without a word; a shell that is cut off does.
+        return device.lost(f"is there, but the connection was cut: {device.cut}")
+    if code in (1, 126, 127) and not any(line.startswith("error: ") for line in said):
+        last = said[-1] if said else f"exit code {code}"
+        return RunError(f"the runner failed on the device: {last[:200]}", f"Its log is {log}; check launch_prefix too.")
+    # Shells report a signal as 128 and its number.
+    return runner_failure(128 - code if 128 < code < 192 else code, log, log_start)
 
 
 class RemotePlatform:
@@ -139,11 +285,10 @@ class RemotePlatform:
     def open(self, request: LaunchRequest) -> RemoteSession:
         at, bundle = self._device(), self._bundle(request)
         model, inputs = at.store.file(request.model), [at.store.file(path) for path in request.inputs]
-        home, fetch = at.store.session(), list[tuple[str, Path]]()
+        home = at.store.session()
         etdump = f"{home}/etdump" if request.etdump is not None else None
         output = f"{home}/output" if request.output_base is not None else None
-        if etdump is not None and request.etdump is not None:
-            fetch.append((etdump, request.etdump))
+        fetch = [(f"{home}/etdump", request.etdump)] if request.etdump is not None else []
         variables, preload = {}, None
         # A user's own runner has the kernels and the operators that it has.
         if request.kernel_trace is not None and request.runner.target and not self.trace_note:
@@ -153,10 +298,9 @@ class RemotePlatform:
         needed = libraries_for(self._build(request), request.model) if request.runner.target else ()
         libraries = [at.store.file(path) for path in needed]
         tokens = at.store.file(request.reading.tokens) if request.reading is not None else None
-        flags = paced_flags(request, LaunchFiles(model, inputs, etdump, output, tokens, libraries))
+        flags = paced_flags(request, model, inputs, etdump, output, tokens, libraries)
         command = [*self._start(request, bundle, variables, preload), *flags]
-        place = SessionFiles(at.device, at.store, home, at.facts.boot_id, tuple(fetch), request.output_base)
-        return RemoteSession(place, command, request.log, request.timeout_s, at.heat, at.transport, request.once)
+        return RemoteSession(at, home, command, request, fetch)
 
     def launch(self, request: LaunchRequest, executions: int) -> int:
         at, bundle = self._device(), self._bundle(request)
@@ -253,8 +397,7 @@ class RemotePlatform:
             try:
                 return run_program(command, timeout_s=request.timeout_s, doing="", stdout=log, stderr=log).returncode
             except TimedOutError:
-                raise RunError(
-                    f"the runner did not end within {request.timeout_s:g} s on {device.title}", "Raise `timeout_s`."
-                ) from None
+                why = f"the runner did not end within {request.timeout_s:g} s on {device.title}"
+                raise RunError(why, "Raise `timeout_s`.") from None
             finally:
                 device.freed(command)

@@ -93,13 +93,9 @@ class Store:
 
     def counts(self) -> dict[str, float]:
         """Return what was pushed and what was there already, since the last call."""
-        counted = {
-            "pushed_bytes": self.pushed_bytes,
-            "push_s": round(self.push_s, 3),
-            "already_there_bytes": self.skipped_bytes,
-        }
+        counts = (self.pushed_bytes, round(self.push_s, 3), self.skipped_bytes)
         self.pushed_bytes, self.push_s, self.skipped_bytes = 0, 0.0, 0
-        return counted
+        return dict(zip(("pushed_bytes", "push_s", "already_there_bytes"), counts, strict=True))
 
     def _missing(self, wanted: Mapping[str, str]) -> list[str]:
         """Return those of some files that are not there with this content."""

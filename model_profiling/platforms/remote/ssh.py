@@ -5,24 +5,30 @@ everything but plain characters is written in octal. What a login shell prints f
 """
 
 import contextlib
+import io
+import os
 import re
 import secrets
 import shlex
 import shutil
 import string
+import subprocess
 import sys
+import tarfile
 import tempfile
+import threading
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.base.programs import StartError, TimedOutError, run_program
+from model_profiling.base.programs import ChildProcess, StartError, TimedOutError, run_program, start
 from model_profiling.base.units import counted
-from model_profiling.platforms.machine_names import checked_machine
+from model_profiling.platforms.platform_table import checked_machine
 from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device
-from model_profiling.platforms.remote.transfer import STALLED_S, TransferResult, receive, send
 
 # sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
 _SESSIONS_OF_A_CONNECTION = 3
@@ -32,6 +38,10 @@ _IDLE_S = 120
 _PLAIN = frozenset(string.ascii_letters + string.digits + "_/.,:=+-")
 _BEGINS = "sme2-kit begins"
 _UNPACK = 'mkdir -p "$1" && cd "$1" && exec tar xf -'
+_OPTIONS = (
+    "ControlMaster=yes ServerAliveInterval=5 ServerAliveCountMax=3 ForwardX11=no ForwardAgent=no"
+    " ClearAllForwardings=yes RemoteCommand=none RequestTTY=no LogLevel=ERROR"
+)
 # What ssh says when it cannot connect, and what to do about it.
 _HINTS = {
     r"Host key verification failed|REMOTE HOST IDENTIFICATION|No \w+ host key is known": (
@@ -50,17 +60,127 @@ _HINTS = {
 }
 
 
-def find_ssh() -> str:
-    path = shutil.which("ssh")
-    if path is None:
-        raise SetupError("ssh is not in PATH", "Install it: apt-get install openssh-client.")
-    return path
-
-
 def in_any_shell(script: str) -> str:
     """Return a command that POSIX shells, csh and fish all take as `sh` running this script."""
     octal = "".join(c if c in _PLAIN else "".join(f"\\0{byte:03o}" for byte in c.encode()) for c in script)
     return f'exec sh -c \'eval "$(printf %b "{octal}")"\''
+
+
+# A file that does not move at all for this long is not going to.
+STALLED_S = 30.0 * PATIENCE
+# What lies in buffers on the way when the last byte was given away, at the rate of a very slow link.
+_DRAIN_S = 90.0 * PATIENCE
+_CHUNK = 1 << 16
+
+
+@dataclass(frozen=True)
+class TransferResult:
+    """How the process ended, and what it said on its standard error; or that nothing moved any more."""
+
+    code: int
+    stderr: str
+    stalled: bool = False
+    # Whether the other side began what it was asked, as far as it would say so.
+    begun: bool = True
+
+
+class _Watch:
+    """Kills a process through which nothing moves any more."""
+
+    def __init__(self, process: ChildProcess) -> None:
+        self.stalled = False
+        self._process = process
+        self._deadline = time.monotonic() + STALLED_S
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def moved(self, allowed_s: float = STALLED_S) -> None:
+        self._deadline = time.monotonic() + allowed_s
+
+    def end(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.wait(max(0.01, self._deadline - time.monotonic())):
+            if time.monotonic() >= self._deadline:
+                self.stalled = True
+                self._process.kill()
+                return
+
+
+class _Into(io.RawIOBase):
+    """A pipe whose every write is a sign of life."""
+
+    def __init__(self, process: ChildProcess, watch: _Watch) -> None:
+        assert process.stdin is not None
+        self._pipe, self._watch = process.stdin.fileno(), watch
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
+        view, start = memoryview(data), 0
+        while start < len(view):
+            start += os.write(self._pipe, view[start : start + _CHUNK])
+            self._watch.moved()
+        return len(view)
+
+
+def send(command: list[str], sources: Mapping[str, Path]) -> TransferResult:
+    """Give a command these files, each under its name, as one archive."""
+    with tempfile.TemporaryFile() as said:
+        process = start(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
+        watch = _Watch(process)
+        try:
+            with tarfile.open(fileobj=_Into(process, watch), mode="w|", format=tarfile.GNU_FORMAT) as archive:
+                for name, path in sources.items():
+                    with files.open_file(path) as file:
+                        entry = tarfile.TarInfo(name)
+                        entry.size, entry.mode = files.size_of(file), 0o644
+                        archive.addfile(entry, file)
+        except BrokenPipeError:
+            pass  # the other side says why
+        finally:
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.close()
+        watch.moved(_DRAIN_S)
+        return _ended(process, watch, said)
+
+
+def receive(command: list[str], begins: bytes, size: int, local: Path) -> TransferResult:
+    """Write to a file what a command says after the line `begins`, and not more than was announced."""
+    with tempfile.TemporaryFile() as said, local.open("wb") as file:
+        process = start(command, stdout=subprocess.PIPE, stderr=said)
+        assert process.stdout is not None
+        watch = _Watch(process)
+        before, begun = b"\n", False
+        while file.tell() <= size and (chunk := os.read(process.stdout.fileno(), _CHUNK)):
+            watch.moved()
+            if not begun:
+                before, mark, chunk = (before + chunk).partition(b"\n" + begins + b"\n")
+                begun = bool(mark)
+                if len(before) > 16 * _CHUNK:
+                    break  # no start-up file of a shell says so much
+            file.write(chunk)
+        process.stdout.close()
+        return _ended(process, watch, said, begun)
+
+
+def _ended(process: ChildProcess, watch: _Watch, said: IO[bytes], begun: bool = True) -> TransferResult:
+    try:
+        code = process.wait()
+    except BaseException:
+        process.end_all()
+        process.wait()
+        raise
+    finally:
+        watch.end()
+    said.seek(0)
+    words = said.read(1 << 16).decode(errors="replace")
+    return TransferResult(code, words, watch.stalled, begun)
 
 
 class SshDevice(Device):
@@ -75,7 +195,9 @@ class SshDevice(Device):
         self._host = self.key = checked_machine(host)
         self.title = f"the host {host}"
         self.writable = "Name a folder there that you may write with --remote-dir."
-        self._ssh = [find_ssh(), *(["-F", str(config.resolve())] if config is not None else [])]
+        if (ssh := shutil.which("ssh")) is None:
+            raise SetupError("ssh is not in PATH", "Install it: apt-get install openssh-client.")
+        self._ssh = [ssh, *(["-F", str(config.resolve())] if config is not None else [])]
         if config is not None and not config.is_file():
             raise InputError(f"the ssh configuration {config} does not exist", "Correct --ssh-config.")
         # Short: a socket's path may have about 100 characters.
@@ -108,27 +230,27 @@ class SshDevice(Device):
                 self._used[path] = max(0, self._used.get(path, 0) - 1)
 
     def shell(self, *words: str, timeout_s: float = ANSWER_S) -> CommandOutput:
-        if self._lost is not None:
-            raise self._lost
         try:
             done = run_program(self._quick(words), timeout_s=timeout_s, doing="")
         except TimedOutError:
             raise self.lost(f"did not answer within {timeout_s:g} s") from None
         noise, begun, said = f"\n{done.stdout}".partition(f"\n{_BEGINS}\n")
-        if done.returncode == 255 and not self.present():
-            raise self.lost(f"is not reachable any more ({_last(done.stderr) or 'the connection was cut'})")
+        self._refuse_if_cut(done.returncode, done.stderr)
         if not begun:
-            raise self._not_a_shell(done.returncode, noise, done.stderr)
+            # The login shell ended, or does something else.
+            why = _last(done.stderr) or _last(noise) or f"exit code {done.returncode}"
+            raise SetupError(
+                f"{self.title} does not run commands: {why[:200]}",
+                "Its login shell must take `ssh HOST COMMAND`; look at what its start-up files do without a terminal.",
+            )
         return CommandOutput(done.returncode, said, done.stderr)
 
     def push(self, sources: Mapping[str, Path], folder: str) -> None:
         """Push all files as one archive."""
         names = [path.name for path in sources.values()]
         what = names[0] if len(names) == 1 else counted(len(names), "file")
-        self._judge(
-            f"{what} could not be pushed to {self.title}",
-            send(self._quick(["sh", "-c", _UNPACK, "sh", folder]), sources),
-        )
+        moved = send(self._quick(["sh", "-c", _UNPACK, "sh", folder]), sources)
+        self._judge(f"{what} could not be pushed to {self.title}", moved)
 
     def fetch(self, remote: str, size: int, local: Path) -> None:
         moved = receive(self._quick(["cat", remote]), self.begins, size, local)
@@ -137,8 +259,7 @@ class SshDevice(Device):
     def _judge(self, what: str, moved: TransferResult) -> None:
         if moved.stalled:
             raise self.lost(f"did not answer: nothing moved for {STALLED_S:g} s")
-        if moved.code == 255 and not self.present():
-            raise self.lost(f"is not reachable any more ({_last(moved.stderr) or 'the connection was cut'})")
+        self._refuse_if_cut(moved.code, moved.stderr)
         if moved.code != 0 or not moved.begun:
             raise self.refused(what, moved.stderr.strip() or f"exit code {moved.code}")
 
@@ -168,31 +289,17 @@ class SshDevice(Device):
 
     def _connect(self, wait_s: float = _CONNECT_S) -> Path:
         """Return a new connection, which stays until `close`. Host keys and passwords are between ssh and the user."""
-        path = self._home / secrets.token_hex(3)
-        options = [
-            "ControlMaster=yes",
-            f"ControlPath={path}",
-            f"ControlPersist={_IDLE_S}",
-            f"ConnectTimeout={max(1, int(wait_s))}",
-        ]
-        options += [
-            "ServerAliveInterval=5",
-            "ServerAliveCountMax=3",
-            "ForwardX11=no",
-            "ForwardAgent=no",
-            "ClearAllForwardings=yes",
-        ]
-        options += ["RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"]
-        asks = sys.stdin is not None and sys.stdin.isatty()
+        path, asks = self._home / secrets.token_hex(3), sys.stdin is not None and sys.stdin.isatty()
+        options = f"ControlPath={path} ControlPersist={_IDLE_S} ConnectTimeout={max(1, int(wait_s))} {_OPTIONS}".split()
         options += [] if asks else ["BatchMode=yes"]
         words = [*self._ssh, "-f", "-N", *(f"-o{each}" for each in options), "--", self._host]
         with tempfile.TemporaryFile() as said:
             # Its words go to a file: the connection stays in the background and would keep a pipe open. ssh itself
             # asks on the terminal, for which it must be of our session until it has gone to the background.
+            how: dict[str, Any] = {"own_group": False, "stdout": said, "stderr": said}
+            how |= {"timeout_s": None if asks else wait_s + ANSWER_S, "doing": f"connecting to {self._host}"}
             try:
-                most_s, doing = None if asks else wait_s + ANSWER_S, f"connecting to {self._host}"
-                kept: dict[str, Any] = {"own_group": False, "stdout": said, "stderr": said}
-                code = run_program(words, timeout_s=most_s, doing=doing, **kept).returncode
+                code = run_program(words, **how).returncode
             except TimedOutError:
                 raise self._unreachable("it did not answer in time") from None
             said.seek(0)
@@ -207,13 +314,9 @@ class SshDevice(Device):
         hint = next((hint for said, hint in _HINTS.items() if re.search(said, why)), "Try by hand: {by_hand}")
         return SetupError(f"{self.title} cannot be reached: {_last(why)}", hint.format(by_hand=by_hand))
 
-    def _not_a_shell(self, code: int, stdout: str, stderr: str) -> KitError:
-        """Return the error of a command that was never begun: the login shell ended, or does something else."""
-        said = _last(stderr) or _last(stdout) or f"exit code {code}"
-        return SetupError(
-            f"{self.title} does not run commands: {said[:200]}",
-            "Its login shell must take `ssh HOST COMMAND`; look at what its start-up files do without a terminal.",
-        )
+    def _refuse_if_cut(self, code: int, said: str) -> None:
+        if code == 255 and not self.present():
+            raise self.lost(f"is not reachable any more ({_last(said) or 'the connection was cut'})")
 
     def _disconnect(self) -> None:
         for path in self._connections:

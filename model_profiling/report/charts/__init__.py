@@ -6,17 +6,16 @@ shrunk, so that a phone shows letters one can read.
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.charts.frame import NARROW, WIDE, Spec
-from model_profiling.report.charts.latency import latency
+from model_profiling.report.charts.latency import latency, speedups
 from model_profiling.report.charts.modules import modules
 from model_profiling.report.charts.numerics import numerics
 from model_profiling.report.charts.operators import operators, single_operators
 from model_profiling.report.charts.roofline import RooflineSide, roofline
 from model_profiling.report.charts.runtimes import runtimes
 from model_profiling.report.charts.shift import shift
-from model_profiling.report.charts.speedups import speedups
 from model_profiling.report.charts.threads import threads
 from model_profiling.report.drawing.theme import Theme
-from model_profiling.report.words import counted_name, located_name
+from model_profiling.report.words import operator_name
 
 # A picture takes a third of a second; of more comparisons than this the tables tell.
 MOST_DRAWN = 6
@@ -28,7 +27,7 @@ __all__ = ["MOST_DRAWN", "MOST_PANELS", "MOST_ROWS", "NARROW", "WIDE", "Spec", "
 
 def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[str, Spec]:
     """Return all pictures of a run by name: `shift`, `modules`, `latency`, `operators`, `threads`, `runtimes`,
-    `roofline`, `forecast`; a second comparison's end in `_2`. In a report they have no titles: headings and captions
+    `roofline`, `sme2`; a second comparison's end in `_2`. In a report they have no titles: headings and captions
     say what they show."""
 
     def title(what: str) -> str:
@@ -47,30 +46,24 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
         found["threads"] = threads(run.thread_curves[:MOST_PANELS], compared.cpus, width, theme, what)
     if run.runtimes is not None and any(row.latency is not None for row in run.runtimes.rows):
         found["runtimes"] = runtimes(run.runtimes, width, theme, title("in several runtimes"))
-    for forecast in run.forecasts[:1]:
-        names = [forecast.columns[0], *(f"{name}, predicted" for name in forecast.columns[1:])]
-        predictions = zip(names, forecast.stages, strict=True)
-        bars = [(name, {c: share * p.predicted_ms for c, share in p.shares.items()}) for name, p in predictions]
-        found["forecast"] = shift(bars, width, theme, title("predicted with SME2"))
+    if bars := _with_sme2(run):
+        modelled = bars[0][0].endswith("modelled")
+        found["sme2"] = shift(bars, width, theme, title("without and with SME2"), "%" if modelled else "ms")
     run = run.detailed
     for number, comparison in enumerate(run.summary.comparisons[:MOST_DRAWN], 1):
         end = "" if number == 1 else f"_{number}"
         sides = run.sides(comparison.before, comparison.after)
-        experiments = [run.summary.experiments[name] for name in (comparison.before, comparison.after)]
-        rows = [
-            (side, experiment.breakdown.ms_by_category) for side, experiment in zip(sides, experiments, strict=True)
-        ]
+        times = [run.summary.experiments[n].breakdown.ms_by_category for n in (comparison.before, comparison.after)]
+        rows, groups = list(zip(sides, times, strict=True)), run.operator_groups[number - 1]
         found[f"shift{end}"] = shift(rows, width, theme, title("where the time goes"))
-        found[f"operators{end}"] = operators(
-            run.operator_groups[number - 1], sides, width, theme, title("top operators")
-        )
+        found[f"operators{end}"] = operators(groups, sides, width, theme, title("top operators"))
     if not run.summary.comparisons and run.shown:
         breakdowns = {name: run.summary.experiments[name].breakdown for name in run.shown}
         parts = [(run.label(name), b.ms_by_category) for name, b in breakdowns.items()]
         found["shift"] = shift(parts, width, theme, title("where the time goes"))
         name, breakdown = next(iter(breakdowns.items()))
         entries = [entry for entry in breakdown.operators if entry.where != "runtime"]
-        top = [(located_name(counted_name(e.instances, e.operator), e.where), e.ms, e.share) for e in entries]
+        top = [(operator_name(e.operator, e.where, e.instances), e.ms, e.share) for e in entries]
         found["operators"] = single_operators(top, width, theme, title(f"top operators of {run.label(name)}"))
     for name in run.of_interest[:1]:
         root = run.cost_tree(name)
@@ -82,6 +75,24 @@ def of_run(run: RunView, width: int, theme: Theme, titled: bool = True) -> dict[
     return found
 
 
+def _with_sme2(run: RunView) -> list[tuple[str, dict[str, float]]]:
+    """Return the bars without and with SME2: measured where the run switched it, else predicted from what was measured;
+    nothing where nobody knows."""
+    answer = run.sme2[0] if run.sme2 else None
+    if answer is not None and answer.measured is not None:
+        pair = ("without SME2, measured", answer.measured.before), ("with SME2, measured", answer.measured.after)
+        return [(label, run.summary.experiments[name].breakdown.ms_by_category) for label, name in pair]
+    forecast = run.forecasts[0] if run.forecasts else None
+    if forecast is None or run.summary.experiments[forecast.experiment].breakdown.unreliable:
+        return []
+    before, after = forecast.without or forecast.now, forecast.predictions[-1]
+    modelled = forecast.basis == "modelled"
+    how = "modelled" if modelled else "predicted" if forecast.without else "measured"
+    pairs = (f"without SME2, {how}", before), ("with SME2, predicted", after)
+    scale = 100 / before.predicted_ms if modelled and before.predicted_ms else 1.0
+    return [(label, {str(c): share * p.predicted_ms * scale for c, share in p.shares.items()}) for label, p in pairs]
+
+
 def _roofline_sides(run: RunView) -> list[RooflineSide]:
     """Return the first comparison's two sides, else the first experiment that is shown, as far as they have roofs."""
     labels: dict[str, str] = {name: run.label(name) for name in run.of_interest[:1]}
@@ -89,6 +100,4 @@ def _roofline_sides(run: RunView) -> list[RooflineSide]:
         names = (comparison.before, comparison.after)
         labels = dict(zip(names, run.sides(*names), strict=True))
     held = run.rooflines
-    return [
-        RooflineSide(label, run.summary.experiments[n].breakdown, held[n]) for n, label in labels.items() if n in held
-    ]
+    return [RooflineSide(labels[n], run.summary.experiments[n].breakdown, held[n]) for n in labels if n in held]

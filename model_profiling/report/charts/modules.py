@@ -2,7 +2,7 @@
 
 from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.report import numbers
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, legend, linear
 from model_profiling.report.drawing.theme import Theme, colour_scale, ink_on
 
 _STEP = 24
@@ -19,28 +19,17 @@ def modules(root: CostNode, width: int, theme: Theme, title: str) -> Spec:
     _place(root, 0.0, 0, inner / (root.ms or 1.0), values)
     levels = 1 + max(value["level"] for value in values)
     y = {"field": "level", "type": "ordinal", "axis": None, "scale": {"domain": list(range(levels)), "padding": 0}}
-    x = {"type": "quantitative", "scale": {"domain": [0, root.ms or 1.0], "nice": False}}
+    x = linear(0, root.ms or 1.0)
     axis = {"title": "time (ms, traced)", "tickCount": 6, "grid": False, "format": ".4~g"}
-    colour = {
-        "field": "category",
-        "type": "nominal",
-        "scale": colour_scale(value["category"] for value in values),
-        "legend": {"orient": "top", "title": None, "columns": 6 if width >= WIDE else 3},
-    }
-    bar = {
-        "mark": {"type": "rect", "stroke": theme.paper, "strokeWidth": 1.2},
-        "encoding": {"x": {"field": "start", **x, "axis": axis}, "x2": {"field": "end"}, "y": y, "color": colour},
-    }
-    label = {
-        "mark": {"type": "text", "align": "left", "dx": 4},
-        "encoding": {
-            "x": {"field": "start", **x},
-            "y": y,
-            "text": {"field": "label"},
-            "color": {"field": "ink", "scale": None},
-        },
-    }
-    spec: Spec = {"width": inner, "height": _STEP * levels, "data": {"values": values}, "layer": [bar, label]}
+    scale, key = colour_scale(value["category"] for value in values), legend(columns=6 if width >= WIDE else 3)
+    colour = {"field": "category", "type": "nominal", "scale": scale, "legend": key}
+    bars = {"x": {"field": "start", **x, "axis": axis}, "x2": "end", "y": y, "color": colour}
+    labels = {"x": {"field": "start", **x}, "y": y, "text": "label", "color": {"field": "ink", "scale": None}}
+    layers = [
+        layer("rect", None, bars, stroke=theme.paper, strokeWidth=1.2),
+        layer("text", None, labels, align="left", dx=4),
+    ]
+    spec: Spec = {"width": inner, "height": _STEP * levels, "data": {"values": values}, "layer": layers}
     return frame(spec, theme, width, title, "")
 
 
@@ -49,16 +38,9 @@ def _place(node: CostNode, start: float, level: int, scale: float, values: list[
     pixels = node.ms * scale
     if pixels < _LEAST_PIXELS or level >= _MOST_LEVELS or (node.kind == "operator" and level > 1):
         return
-    values.append(
-        {
-            "start": start,
-            "end": start + node.ms,
-            "level": level,
-            "category": node.category,
-            "label": _label(node, pixels - 8),
-            "ink": ink_on(node.category),
-        }
-    )
+    where = {"start": start, "end": start + node.ms, "level": level}
+    category = {"category": node.category, "ink": ink_on(node.category)}
+    values.append({**where, **category, "label": _label(node, pixels - 8)})
     for child in node.children:
         _place(child, start, level + 1, scale, values)
         start += child.ms
@@ -68,7 +50,5 @@ def _label(node: CostNode, room: float) -> str:
     """Return as much as fits: with the share, without it, or the beginning of the name."""
     name = f"{node.file.rpartition('/')[2]}:{node.line}" if node.kind == "line" else node.name
     letters = int(room / _LETTER)
-    for text in (f"{name}  {numbers.share(node.share)}", name):
-        if len(text) <= letters:
-            return text
-    return name[: letters - 1] + "…" if letters >= 4 else ""
+    cut = name[: letters - 1] + "…" if letters >= 4 else ""
+    return next((text for text in (f"{name}  {numbers.share(node.share)}", name) if len(text) <= letters), cut)

@@ -4,7 +4,7 @@ import collections
 import math
 
 from model_profiling.analysis.accuracy.numerics import Layer, Numerics, side
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, legend, linear, nominal
 from model_profiling.report.drawing.theme import BEFORE, CATEGORY_COLOURS, Theme
 
 _HEIGHT = 260
@@ -25,44 +25,27 @@ def numerics(found: Numerics, width: int, theme: Theme, title: str) -> Spec:
     named = {alarm.layer.index for alarm in found.alarms[:_MOST_NAMES]}
     points = [_point(found, layer, shown, named) for layer in found.layers]
     wide = width >= WIDE
-    x = {"field": "layer", "type": "quantitative", "scale": {"domain": [-0.5, len(points) - 0.5], "nice": False}}
-    x["axis"] = {"title": "layer, in the order in which they run", "grid": False, "format": "d", "tickMinStep": 1}
+    axis = {"title": "layer, in the order in which they run", "grid": False, "format": "d", "tickMinStep": 1}
+    x = {"field": "layer", **linear(-0.5, len(points) - 0.5), "axis": axis}
     levels = [point[field] for point in points for field in ("error", "added") if point[field] is not None]
     high = math.ceil(max(levels, default=0.0) / 10) * 10
     low = math.floor(min([*levels, high - _LEAST_SPAN_DB]) / 10) * 10
-    scale = {"domain": [low, high], "nice": False}
-    y = {"type": "quantitative", "scale": scale, "axis": {"title": "SQNR (dB)", "tickCount": 6}}
+    y = {**linear(low, high), "axis": {"title": "SQNR (dB)", "tickCount": 6}}
     names = [*shown, *([_OTHER] if len(kinds) > len(shown) else [])]
     colours = [*_COLOURS[: len(shown)], *([_OTHER_COLOUR] if len(kinds) > len(shown) else [])]
-    colour = {"field": "operator", "type": "nominal", "sort": names, "scale": {"domain": names, "range": colours}}
-    legend = {"orient": "top", "title": None, "columns": 6 if wide else 3, "symbolType": "circle"}
-    labels = [point for point in points if point["name"]]
-    layers: list[Spec] = [
-        {
-            "data": {"values": _lines(found, points)},
-            "mark": {"type": "rule", "color": BEFORE, "strokeWidth": 1.5},
-            "encoding": {"x": x, "x2": {"field": "reader"}, "y": {"field": "error", **y}, "y2": {"field": "then"}},
-        },
-        {
-            "data": {"values": [point for point in points if point["error"] is not None]},
-            "mark": {"type": "point", "filled": True, "size": 12, "opacity": 1, "color": BEFORE},
-            "encoding": {"x": x, "y": {"field": "error", **y}},
-        },
-        {
-            "data": {"values": [point for point in points if point["added"] is not None]},
-            "mark": {"type": "point", "filled": True, "size": 55, "opacity": 1},
-            "encoding": {"x": x, "y": {"field": "added", **y}, "color": {**colour, "legend": legend}},
-        },
-        {
-            "data": {"values": [point for point in points if not point["finite"]]},
-            "mark": {"type": "rule", "color": "#D55E00", "strokeWidth": 1.5},
-            "encoding": {"x": x},
-        },
-        {
-            "data": {"values": labels},
-            "mark": {"type": "text", "align": "left", "dx": 6, "dy": -8, "color": theme.text, "fontSize": 11},
-            "encoding": {"x": x, "y": {"field": "label_at", **y}, "text": {"field": "name"}},
-        },
+    key = legend(columns=6 if wide else 3, symbolType="circle")
+    colour = nominal("operator", names, colours, key, sort=names)
+    error, added, at = ({"field": field, **y} for field in ("error", "added", "label_at"))
+    known = {name: [point for point in points if point[name] is not None] for name in ("error", "added")}
+    lines, dot = _lines(found, points), {"filled": True, "opacity": 1}
+    endless = [point for point in points if not point["finite"]]
+    text = {"align": "left", "dx": 6, "dy": -8, "color": theme.text, "fontSize": 11}
+    layers = [
+        layer("rule", lines, {"x": x, "x2": "reader", "y": error, "y2": "then"}, color=BEFORE, strokeWidth=1.5),
+        layer("point", known["error"], {"x": x, "y": error}, **dot, size=12, color=BEFORE),
+        layer("point", known["added"], {"x": x, "y": added, "color": colour}, **dot, size=55),
+        layer("rule", endless, {"x": x}, color="#D55E00", strokeWidth=1.5),
+        layer("text", [point for point in points if point["name"]], {"x": x, "y": at, "text": "name"}, **text),
     ]
     spec: Spec = {"width": width - 80, "height": _HEIGHT, "layer": layers}
     said = "Grey: against eager fp32, with all that was lost before. Coloured: what each layer adds by itself"
@@ -87,7 +70,7 @@ def _lines(found: Numerics, points: list[Values]) -> list[Values]:
 
 def _point(found: Numerics, layer: Layer, shown: list[str], named: set[int]) -> Values:
     own = side(found, layer)
-    added, error = _capped(own.added.sqnr_db), _capped(own.error.sqnr_db)
+    added, error = (None if gap.sqnr_db is None else min(gap.sqnr_db, _HIGHEST_DB) for gap in (own.added, own.error))
     return {
         "layer": layer.index,
         "operator": kind(layer) if kind(layer) in shown else _OTHER,
@@ -97,7 +80,3 @@ def _point(found: Numerics, layer: Layer, shown: list[str], named: set[int]) -> 
         "name": layer.place if layer.index in named else "",
         "label_at": added if added is not None else error if error is not None else 0.0,
     }
-
-
-def _capped(value: float | None) -> float | None:
-    return None if value is None else min(value, _HIGHEST_DB)

@@ -49,13 +49,14 @@ def flag_lines(flags: Sequence[Flag]) -> list[int]:
     lines: dict[int, int] = {}
     for number in order:
         flag, most = flags[number], max(lines.values(), default=-1) + 2
-        free = [line for line in range(most) if all(_apart(flag, line, flags[n], lines[n]) for n in lines)]
+        others = [(flags[n], line) for n, line in lines.items()]
+        free = [
+            line
+            for line in range(most)
+            if not any(flag.crosses(other, line, at) or other.crosses(flag, at, line) for other, at in others)
+        ]
         lines[number] = free[0] if free else most - 1
     return [lines[number] for number in range(len(flags))]
-
-
-def _apart(one: Flag, line: int, other: Flag, its_line: int) -> bool:
-    return not one.crosses(other, line, its_line) and not other.crosses(one, its_line, line)
 
 
 class Taken:
@@ -65,10 +66,8 @@ class Taken:
         self._size = (width, height)
         self._boxes = list(boxes)
 
-    def place(self, candidates: Iterable[Sequence[Box]]) -> int | None:
-        """Take the first candidate whose boxes are all free, and return which; None if there is none."""
-        for number, boxes in enumerate(candidates):
-            if all(box.inside(*self._size) and not any(map(box.overlaps, self._boxes)) for box in boxes):
-                self._boxes += boxes
-                return number
-        return None
+    def take(self, boxes: Sequence[Box]) -> bool:
+        """Take these boxes if all of them are free; returns whether they were."""
+        free = all(box.inside(*self._size) and not any(map(box.overlaps, self._boxes)) for box in boxes)
+        self._boxes += boxes if free else []
+        return free

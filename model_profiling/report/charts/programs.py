@@ -4,7 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from model_profiling.report import numbers
-from model_profiling.report.charts.frame import Spec, Values, frame, log_ticks, shortened, text_width
+from model_profiling.report.charts.frame import (
+    Spec,
+    Values,
+    frame,
+    layer,
+    legend,
+    linear,
+    log_ticks,
+    nominal,
+    shortened,
+    text_width,
+)
 from model_profiling.report.drawing.theme import BEFORE, Theme
 
 OFF, ON, PREDICTED = "off", "on", "on, with SME2 (predicted)"
@@ -45,28 +56,19 @@ def programs(
     panels: Mapping[str, Sequence[ProgramLatency]], width: int, theme: Theme, title: str, most: int
 ) -> Spec | None:
     """Return a panel for each target, with a row for each of the first `most` programs; None without any latency."""
-    if not any(row.latencies for rows in panels.values() for row in rows):
+    known = {name for rows in panels.values() for row in rows for name in row.latencies}
+    if not known:
         return None
     low, high = _ends(panels)
     logarithmic = is_logarithmic(panels)
     domain = [low / 1.4, high * 1.25] if logarithmic else [0.0, high * 1.08]
-    scale = {"domain": domain, "nice": False, **({"type": "log"} if logarithmic else {})}
-    axis: Spec = {"title": "latency (ms, logarithmic)" if logarithmic else "latency (ms)", "format": "~g"}
+    kind: Spec = {"type": "log"} if logarithmic else {}
+    x, said = linear(*domain, **kind), "latency (ms, logarithmic)" if logarithmic else "latency (ms)"
+    axis: Spec = {"title": said, "format": "~g", "labelOverlap": True}
     axis |= {"values": log_ticks(*domain)} if logarithmic else {"tickCount": 6 if width > 500 else 4}
-    axis |= {"labelOverlap": True}
-    names = [
-        name for name in (OFF, ON, PREDICTED) if any(name in row.latencies for rows in panels.values() for row in rows)
-    ]
+    names = [name for name in (OFF, ON, PREDICTED) if name in known]
     drawn = [
-        _panel(
-            target if len(panels) > 1 else "",
-            rows[:most],
-            {"type": "quantitative", "scale": scale},
-            axis,
-            names,
-            width,
-            theme,
-        )
+        _panel(target if len(panels) > 1 else "", rows[:most], x, axis, names, width, theme)
         for target, rows in panels.items()
     ]
     spec: Spec = {"vconcat": drawn, "spacing": 18}
@@ -84,72 +86,27 @@ def _panel(
 ) -> Spec:
     values: list[Values] = []
     spans: list[Values] = []
-    labels: list[Values] = []
+    labels = [{"row": place, "label": row.label(width - 44)} for place, row in enumerate(rows)]
     for place, row in enumerate(rows):
-        labels.append({"row": place, "label": row.label(width - 44)})
         measured = [bounded.ms for bounded in row.latencies.values()]
-        if len(measured) > 1:
-            spans.append({"row": place, "low": min(measured), "high": max(measured)})
-        values += [
-            {
-                "row": place,
-                "side": side,
-                "ms": b.ms,
-                "low": b.low,
-                "high": b.high,
-                "text": f"{row.model} {row.variant}, {side}: {numbers.ms(b.ms)}",
-            }
-            for side, b in row.latencies.items()
-        ]
-    domain = list(range(len(rows)))
-    y = {"field": "row", "type": "ordinal", "axis": None, "scale": {"domain": domain}}
-    colours = {OFF: BEFORE, ON: theme.after, PREDICTED: _COLOUR_OF_PREDICTED}
-    shapes = {OFF: "circle", ON: "circle", PREDICTED: "diamond"}
-    legend = {"orient": "top", "title": None, "symbolType": "circle"}
-    colour = {
-        "field": "side",
-        "type": "nominal",
-        "legend": legend,
-        "scale": {"domain": names, "range": [colours[n] for n in names]},
-    }
-    shape = {
-        "field": "side",
-        "type": "nominal",
-        "legend": None,
-        "scale": {"domain": names, "range": [shapes[n] for n in names]},
-    }
-    start = {"datum": x["scale"]["domain"][0], **x}
-    below = 7
+        spans += [{"row": place, "low": min(measured), "high": max(measured)}] if len(measured) > 1 else []
+        for side, found in row.latencies.items():
+            text = f"{row.model} {row.variant}, {side}: {numbers.ms(found.ms)}"
+            values.append({"row": place, "side": side, **found._asdict(), "text": text})
+    y = {"field": "row", "type": "ordinal", "axis": None, "scale": {"domain": list(range(len(rows)))}}
+    looks = {OFF: (BEFORE, "circle"), ON: (theme.after, "circle"), PREDICTED: (_COLOUR_OF_PREDICTED, "diamond")}
+    colour = nominal("side", names, [looks[n][0] for n in names], legend(symbolType="circle"))
+    shape = nominal("side", names, [looks[n][1] for n in names], None)
+    low, start, below = {"field": "low", **x}, {"datum": x["scale"]["domain"][0], **x}, 7
+    dot = {"x": {"field": "ms", **x, "axis": axis}, "y": y, "color": colour, "shape": shape, "description": "text"}
     return {
         "width": width - 40,
         "height": {"step": _STEP},
         **({"title": {"text": target, "fontSize": 12, "offset": 4, "limit": width - 40}} if target else {}),
         "layer": [
-            {
-                "data": {"values": spans},
-                "mark": {"type": "rule", "color": theme.grid, "strokeWidth": 5, "yOffset": below},
-                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y},
-            },
-            {
-                "data": {"values": values},
-                "mark": {"type": "rule", "strokeWidth": 2, "yOffset": below},
-                "encoding": {"x": {"field": "low", **x}, "x2": {"field": "high"}, "y": y, "color": colour},
-            },
-            {
-                "data": {"values": values},
-                "mark": {"type": "point", "filled": True, "opacity": 1, "size": 70, "yOffset": below},
-                "encoding": {
-                    "x": {"field": "ms", **x, "axis": axis},
-                    "y": y,
-                    "color": colour,
-                    "shape": shape,
-                    "description": {"field": "text"},
-                },
-            },
-            {
-                "data": {"values": labels},
-                "mark": {"type": "text", "align": "left", "dy": -9, "limit": width - 44},
-                "encoding": {"x": start, "y": y, "text": {"field": "label"}},
-            },
+            layer("rule", spans, {"x": low, "x2": "high", "y": y}, color=theme.grid, strokeWidth=5, yOffset=below),
+            layer("rule", values, {"x": low, "x2": "high", "y": y, "color": colour}, strokeWidth=2, yOffset=below),
+            layer("point", values, dot, filled=True, opacity=1, size=70, yOffset=below),
+            layer("text", labels, {"x": start, "y": y, "text": "label"}, align="left", dy=-9, limit=width - 44),
         ],
     }

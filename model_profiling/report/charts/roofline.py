@@ -5,8 +5,8 @@ Names of roofs stand where nothing else is; operators with most headroom have nu
 
 import math
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,10 +14,134 @@ from model_profiling.analysis.roofs.roof_rates import PRODUCT, roof_kind
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, log_ticks, shortened, text_width
-from model_profiling.report.charts.placing import Box
-from model_profiling.report.charts.roofline_labels import Labels, Marker, Roof, place_labels
+from model_profiling.report.charts.frame import (
+    WIDE,
+    Spec,
+    Values,
+    frame,
+    layer,
+    legend,
+    linear,
+    log_ticks,
+    nominal,
+    shortened,
+    text_width,
+)
+from model_profiling.report.charts.placing import Box, Taken
 from model_profiling.report.drawing.theme import Theme, colour_scale
+
+_LETTER = 12.0
+# How far from its line a label is, so that a sloped one does not touch it either.
+_BESIDE = 11.0
+# Steps along a line in which a free place is looked for.
+_STEPS = 24
+
+
+class Roof(NamedTuple):
+    """A line in pixels, from its left to its right end, and its name."""
+
+    name: str
+    start: tuple[float, float]
+    end: tuple[float, float]
+
+
+class Marker(NamedTuple):
+    """A dot in pixels."""
+
+    x: float
+    y: float
+    radius: float
+
+    @property
+    def box(self) -> Box:
+        return Box(self.x - self.radius, self.y - self.radius, 2 * self.radius, 2 * self.radius)
+
+
+class Label(NamedTuple):
+    """A text about its middle, turned by `angle` degrees; a text far from its dot has a line to `marker`."""
+
+    text: str
+    x: float
+    y: float
+    angle: float = 0.0
+    marker: Marker | None = None
+
+    @property
+    def boxes(self) -> list[Box]:
+        """What it covers: boxes along it, as many as follow its slope."""
+        length, half = text_width(self.text), _LETTER / 2
+        if not self.angle:
+            return [Box(self.x - length / 2, self.y - half, length, _LETTER)]
+        turn, count = math.radians(self.angle), max(2, math.ceil(length / half))
+        middles = (length * (n / (count - 1) - 0.5) for n in range(count))
+        x, y, size = self.x - half + 1, self.y - half + 1, 2 * half - 2
+        return [Box(x + m * math.cos(turn), y + m * math.sin(turn), size, size) for m in middles]
+
+
+class Labels(NamedTuple):
+    """The labels of a picture, and roofs by the letters that stand for them."""
+
+    placed: list[Label]
+    letters: dict[str, str]
+
+
+def place_labels(
+    width: float, height: float, roofs: Sequence[Roof], obstacles: Sequence[Box], numbered: Sequence[Marker]
+) -> Labels:
+    """Return roofs by their names and dots by their numbers. A roof whose name has no place gets a letter; what has
+    no place at all is left to the legend."""
+    taken = Taken(width, height, [*obstacles, *(box for roof in roofs for box in _covered(roof))])
+    placed: list[Label] = []
+    letters: dict[str, str] = {}
+
+    def place(candidates: Iterator[Label]) -> bool:
+        found = next((label for label in candidates if taken.take(label.boxes)), None)
+        placed.extend([found] if found is not None else [])
+        return found is not None
+
+    for roof in roofs:
+        if not place(_along(roof, roof.name)):
+            letter = chr(ord("A") + len(letters))
+            letters[letter] = roof.name
+            place(_along(roof, letter))
+    for number, dot in enumerate(numbered, 1):
+        place(_around(dot, str(number)))
+    return Labels(placed, letters)
+
+
+def _covered(roof: Roof) -> list[Box]:
+    """Return a line as boxes of a few pixels; a flat one as a single box."""
+    (x0, y0), (x1, y1) = roof.start, roof.end
+    if y0 == y1:
+        return [Box(x0, y0 - 1, x1 - x0, 2)]
+    count = max(2, math.ceil(math.hypot(x1 - x0, y1 - y0) / 3))
+    return [Box(x0 + (x1 - x0) * n / count - 1, y0 + (y1 - y0) * n / count - 1, 2, 2) for n in range(count + 1)]
+
+
+def _along(roof: Roof, text: str) -> Iterator[Label]:
+    """Offer places above and below a line: on a flat one from the right end, on a sloped one from the left."""
+    (x0, y0), (x1, y1) = roof.start, roof.end
+    angle, length = math.atan2(y1 - y0, x1 - x0), math.hypot(x1 - x0, y1 - y0)
+    half = text_width(text) / 2 + 4
+    beside = _BESIDE if y0 != y1 else _LETTER / 2 + 2
+    for step in range(_STEPS + 1):
+        along = half + (length - 2 * half) * step / _STEPS
+        along = along if y0 != y1 else length - along
+        for side in (beside, -beside):
+            x = x0 + along * math.cos(angle) + side * math.sin(angle)
+            y = y0 + along * math.sin(angle) - side * math.cos(angle)
+            yield Label(text, x, y, math.degrees(angle))
+
+
+def _around(dot: Marker, text: str) -> Iterator[Label]:
+    """Offer places around a dot; those farther away have a line to it."""
+    for ring in (0.0, 9.0, 20.0, 32.0, 46.0):
+        reach = dot.radius + _LETTER / 2 + 2 + ring
+        for part in range(16):
+            turn = math.pi * (part / 8 - 0.25)
+            x, y = dot.x + reach * math.cos(turn), dot.y + reach * math.sin(turn)
+            yield Label(text, x, y, 0.0, dot if ring else None)
+
 
 _HEIGHT = 330
 _MARGIN = 70
@@ -52,8 +176,7 @@ class _Area(msgspec.Struct, frozen=True):
 
     def pixels(self, intensity: float, rate: float) -> tuple[float, float]:
         """Return where a point is, from the left and from the top."""
-        parts = (math.log(v / low) / math.log(high / low) for v, (low, high) in ((intensity, self.x), (rate, self.y)))
-        across, up = parts
+        across, up = (math.log(v / a) / math.log(b / a) for v, (a, b) in ((intensity, self.x), (rate, self.y)))
         return self.width * across, _HEIGHT * (1 - up)
 
 
@@ -64,28 +187,30 @@ def roofline(sides: Sequence[RooflineSide], width: int, theme: Theme, title: str
         return None
     ceilings, bandwidth = _ceilings(sides), sides[-1].roofline.bandwidth
     area = _area(dots, [rate for _, rate in ceilings], bandwidth, width - _MARGIN)
-    x = {"type": "quantitative", "scale": {"type": "log", "domain": list(area.x), "nice": False}}
-    y = {"type": "quantitative", "scale": {"type": "log", "domain": list(area.y), "nice": False}}
+    x = {"field": "intensity", **linear(*area.x, type="log")}
+    y = {"field": "rate", **linear(*area.y, type="log")}
     lines = _lines(ceilings, bandwidth, area)
     named = _named(dots)
     labels = _labels(lines, dots, named, area)
+    # Dashes are operators that are held against their own kind: a depthwise convolution reaches no flat line. Rings are
+    # around operators that are faster than their roof, which a roof should not allow.
+    own, above = ([dot for dot in dots if key in dot] for key in ("own_roof", "above"))
+    dash = {"orient": "horizontal", "size": _DASH, "thickness": 1.4, "color": theme.quiet}
+    ring = {"shape": "circle", "size": _RING, "strokeWidth": 2, "color": _ABOVE, "opacity": 1}
+    axes = {
+        "x": {**x, "axis": {"title": "operations per byte", "values": log_ticks(*area.x)}},
+        "y": {**y, "axis": {"title": "rate (GOP/s)", "values": log_ticks(*area.y)}},
+    }
     layers = [
         *(_rule(line.start, line.end, theme.quiet, 1.4) for line in lines),
-        _own_roofs(dots, x, y, theme),
-        _marks(
-            dots,
-            sides,
-            _with_ticks(x, area.x, "operations per byte"),
-            _with_ticks(y, area.y, "rate (GOP/s)"),
-            width,
-            theme,
-        ),
-        _rings(dots, x, y),
+        layer("tick", own, {"x": x, "y": {**y, "field": "own_roof"}}, **dash),
+        _marks(dots, [side.label for side in sides], axes, width, theme),
+        layer("point", above, {"x": x, "y": y}, **ring),
         *_texts(labels, theme),
-        *_legend(labels, named, sum("above" in dot for dot in dots), width, len(sides)),
+        *_legend(labels, named, len(above), width, len(sides)),
     ]
     spec: Spec = {"width": area.width, "height": _HEIGHT, "layer": layers}
-    dashes = "; dashes: roofs of their own" if any("own_roof" in dot for dot in dots) else ""
+    dashes = "; dashes: roofs of their own" if own else ""
     subtitle = f"Dots: operators that multiply matrices, larger where they take longer; lines: measured roofs{dashes}"
     short = f"Dots: operators; lines: measured roofs{dashes}"
     return frame(spec, theme, width, title, subtitle if width >= WIDE else short)
@@ -93,31 +218,25 @@ def roofline(sides: Sequence[RooflineSide], width: int, theme: Theme, title: str
 
 def _dots(side: RooflineSide, filled: bool) -> list[Values]:
     found: list[Values] = []
-    for entry in side.roofline.operators:
+    for entry in (each for each in side.roofline.operators if each.intensity and each.rate > 0):
         instance = side.breakdown.instances[entry.row]
-        if entry.intensity and entry.rate > 0:
-            place = {"intensity": entry.intensity, "rate": entry.rate, "ms": instance.ms}
-            names = {"category": instance.category, "side": side.label, "operator": instance.name}
-            roof = {"roof": numbers.of_roof(entry.of_roof), "headroom_ms": entry.headroom_ms}
-            dot: Values = {**place, **names, "filled": filled, **roof}
-            if entry.of_roof > numbers.ABOVE_ROOF:
-                dot["above"] = True
-            own = (
-                instance.work and roof_kind(instance.operator, instance.kind, instance.work, instance.where) != PRODUCT
-            )
-            found.append({**dot, "own_roof": entry.roof} if own else dot)
+        place = {"intensity": entry.intensity, "rate": entry.rate, "ms": instance.ms}
+        names = {"category": instance.category, "side": side.label, "operator": instance.name}
+        roof: Values = {"roof": numbers.of_roof(entry.of_roof), "headroom_ms": entry.headroom_ms}
+        roof |= {"above": True} if entry.of_roof > numbers.ABOVE_ROOF else {}
+        work = instance.work
+        own = work and roof_kind(instance.operator, instance.kind, work, instance.where) != PRODUCT
+        roof |= {"own_roof": entry.roof} if own else {}
+        found.append({**place, **names, "filled": filled, **roof})
     return sorted(found, key=lambda dot: -float(dot["ms"]))
 
 
 def _ceilings(sides: Sequence[RooflineSide]) -> list[tuple[str, float]]:
     """Return the best rates by type; where both sides compute in one type, each is told by its side."""
     elements = [element for side in sides for element in side.roofline.peaks]
-    found = {}
-    for side in sides:
-        for element, rate in side.roofline.peaks.items():
-            which = f", {side.label}" if elements.count(element) > 1 else ""
-            found[f"{element} {numbers.rate(rate)} GOP/s{which}"] = rate
-    return list(found.items())
+    peaks = ((element, rate, f", {side.label}") for side in sides for element, rate in side.roofline.peaks.items())
+    names = {f"{x} {numbers.rate(rate)} GOP/s{of if elements.count(x) > 1 else ''}": rate for x, rate, of in peaks}
+    return list(names.items())
 
 
 def _area(dots: list[Values], ceilings: list[float], bandwidth: list[float], width: int) -> _Area:
@@ -165,31 +284,11 @@ def _labels(lines: list[Roof], dots: list[Values], named: list[Values], area: _A
 def _rule(start: tuple[float, float], end: tuple[float, float], color: str, width: float) -> Spec:
     """Draw a line between two places in pixels."""
     ends = zip(("x", "y", "x2", "y2"), (*start, *end), strict=True)
-    mark = {"type": "rule", "strokeWidth": width, "color": color}
-    return {"data": {"values": [{}]}, "mark": mark, "encoding": {channel: {"value": at} for channel, at in ends}}
+    return layer("rule", [{}], {channel: {"value": at} for channel, at in ends}, strokeWidth=width, color=color)
 
 
 def _text(text: str, x: float, y: float, **mark: Any) -> Spec:
-    at = {"x": {"value": x}, "y": {"value": y}}
-    return {"data": {"values": [{}]}, "mark": {"type": "text", "text": text, **mark}, "encoding": at}
-
-
-def _own_roofs(dots: list[Values], x: Spec, y: Spec, theme: Theme) -> Spec:
-    """Draw a dash for each operator that is held against its own kind: a depthwise convolution reaches no flat line."""
-    return {
-        "data": {"values": [dot for dot in dots if "own_roof" in dot]},
-        "mark": {"type": "tick", "orient": "horizontal", "size": _DASH, "thickness": 1.4, "color": theme.quiet},
-        "encoding": {"x": {"field": "intensity", **x}, "y": {"field": "own_roof", **y}},
-    }
-
-
-def _rings(dots: list[Values], x: Spec, y: Spec) -> Spec:
-    """Draw a ring around operators that are faster than their roof, which a roof should not allow."""
-    return {
-        "data": {"values": [dot for dot in dots if "above" in dot]},
-        "mark": {"type": "point", "shape": "circle", "size": _RING, "strokeWidth": 2, "color": _ABOVE, "opacity": 1},
-        "encoding": {"x": {"field": "intensity", **x}, "y": {"field": "rate", **y}},
-    }
+    return layer("text", [{}], {"x": {"value": x}, "y": {"value": y}}, text=text, **mark)
 
 
 def _texts(labels: Labels, theme: Theme) -> list[Spec]:
@@ -216,37 +315,21 @@ def _legend(labels: Labels, named: list[Values], above: int, width: int, sides: 
         lines.append(f"rings: {above} above the roof{means if wide else ', see the text'}")
     # A narrow picture has the legend of its sides between.
     top = _HEIGHT + _LEGEND_TOP + (28 if not wide and sides > 1 else 0)
-    return [
-        _text(shortened(line, room), left, top + place * _LEGEND_LINE, align="left") for place, line in enumerate(lines)
-    ]
+    return [_text(shortened(text, room), left, top + n * _LEGEND_LINE, align="left") for n, text in enumerate(lines)]
 
 
-def _with_ticks(channel: Spec, ends: tuple[float, float], title: str) -> Spec:
-    return {**channel, "axis": {"title": title, "values": log_ticks(*ends)}}
-
-
-def _marks(dots: list[Values], sides: Sequence[RooflineSide], x: Spec, y: Spec, width: int, theme: Theme) -> Spec:
-    labels = [side.label for side in sides]
+def _marks(dots: list[Values], labels: list[str], axes: Spec, width: int, theme: Theme) -> Spec:
     scale = colour_scale(dot["category"] for dot in dots)
-    legend = {"orient": "top", "title": None}
+    grey = {"symbolType": None, "symbolFillColor": theme.quiet, "symbolStrokeColor": theme.quiet}
     # A narrow picture has no room for both legends in one line.
-    below = {"orient": "top" if width >= WIDE else "bottom", "symbolType": None, "symbolFillColor": theme.quiet}
-    shapes = {"domain": labels, "range": ["diamond", "circle"][-len(labels) :]}
-    return {
-        "data": {"values": dots},
-        "mark": {"type": "point", "strokeWidth": 1.6, "opacity": 1},
-        "encoding": {
-            "x": {"field": "intensity", **x},
-            "y": {"field": "rate", **y},
-            "color": {"field": "category", "type": "nominal", "scale": scale, "legend": legend},
-            "shape": {
-                "field": "side",
-                "type": "nominal",
-                "scale": shapes,
-                "legend": {**legend, **below, "symbolStrokeColor": theme.quiet} if len(labels) > 1 else None,
-            },
-            "size": {"field": "ms", "type": "quantitative", "scale": {"range": list(_SIZES)}, "legend": None},
-            "fillOpacity": {"condition": {"test": "datum.filled", "value": 0.75}, "value": 0},
-            "fill": {"field": "category", "type": "nominal", "scale": scale, "legend": None},
-        },
+    key = {**legend(**grey), "orient": "top" if width >= WIDE else "bottom"} if len(labels) > 1 else None
+    category = {"field": "category", "type": "nominal", "scale": scale}
+    encoding = {
+        **axes,
+        "color": {**category, "legend": legend()},
+        "shape": nominal("side", labels, ["diamond", "circle"][-len(labels) :], key),
+        "size": {"field": "ms", "type": "quantitative", "scale": {"range": list(_SIZES)}, "legend": None},
+        "fillOpacity": {"condition": {"test": "datum.filled", "value": 0.75}, "value": 0},
+        "fill": {**category, "legend": None},
     }
+    return layer("point", dots, encoding, strokeWidth=1.6, opacity=1)

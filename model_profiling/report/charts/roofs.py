@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from model_profiling.analysis.roofs.roof_rates import GROUPED, PRODUCT, SHORTEST_MS, Measurement, ProbeResult, roof_kind
 from model_profiling.analysis.roofs.roof_table import series_name
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, log_ticks
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, legend, linear, log_ticks, nominal
 from model_profiling.report.drawing.theme import Theme
 
 _HEIGHT = 230
@@ -24,26 +24,23 @@ _SHAPES = ("circle", "triangle-up", "cross", "diamond", "square", "triangle-down
 def roofs(measurements: Sequence[Measurement], width: int, theme: Theme, title: str) -> Spec:
     """Return G(FL)OP/s by multiply-accumulates, then GB/s by bytes; one colour for each dtype and feature set."""
     names = [series_name(entry, measurements) for entry in measurements]
-    colours = {"domain": names, "range": [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]}
+    colours = [_COLOURS[place % len(_COLOURS)] for place in range(len(names))]
+    colour = nominal("series", names, colours, legend(columns=3 if width >= WIDE else 1))
     rates = _values(measurements, names, _multiplies, lambda p: p.work.multiply_accumulates, lambda p: p.rate)
     moved, computed = (
         _values(measurements, names, label, lambda p: p.work.bytes, lambda p: p.bandwidth)
         for label in (lambda p: p.kind if p.kind in _MOVES and p.where == "delegated" else "", _computes)
     )
     bytes_moved = "bytes read and written", "bandwidth (GB/s)"
-    filled = [
-        (values, kinds, axes)
-        for values, kinds, axes in (
-            (rates, _MULTIPLIES, ("multiply-accumulates", "rate (GOP/s)")),
-            (moved, _MOVES, bytes_moved),
-            (computed, tuple(_COMPUTES.values()), bytes_moved),
-        )
-        if values
-    ]
-    panels = [
-        _panel(values, kinds, axes, colours, width, place == 0, theme)
-        for place, (values, kinds, axes) in enumerate(filled)
-    ]
+    every = (
+        (rates, _MULTIPLIES, ("multiply-accumulates", "rate (GOP/s)")),
+        (moved, _MOVES, bytes_moved),
+        (computed, tuple(_COMPUTES.values()), bytes_moved),
+    )
+    panels: list[Spec] = []
+    for values, kinds, axes in (each for each in every if each[0]):
+        # One legend of colours is enough.
+        panels.append(_panel(values, kinds, axes, {**colour, **({"legend": None} if panels else {})}, width, theme))
     spec: Spec = {"vconcat": panels, "spacing": 26, "resolve": {"scale": {"shape": "independent"}}}
     return frame(spec, theme, width, title, "Best rates of probe operators, each a dot")
 
@@ -76,49 +73,16 @@ def _values(
 
 
 def _panel(
-    values: list[Values],
-    kinds: Sequence[str],
-    titles: tuple[str, str],
-    colours: Spec,
-    width: int,
-    legend: bool,
-    theme: Theme,
+    values: list[Values], kinds: Sequence[str], titles: tuple[str, str], colour: Spec, width: int, theme: Theme
 ) -> Spec:
-    low, high = (f(value["x"] for value in values) for f in (min, max))
-    bottom, top = (f(value["y"] for value in values) for f in (min, max))
-    axes = [
-        {"domain": [a / 1.5, b * 1.5], "title": t} for a, b, t in ((low, high, titles[0]), (bottom, top, titles[1]))
-    ]
-    x, y = (
-        {
-            "type": "quantitative",
-            "scale": {"type": "log", "domain": axis["domain"], "nice": False},
-            "axis": {"title": axis["title"], "values": log_ticks(*axis["domain"]), "format": "~s"},
-        }
-        for axis in axes
-    )
+    axes: Spec = {}
+    for field, title in zip(("x", "y"), titles, strict=True):
+        low, high = min(value[field] for value in values) / 1.5, max(value[field] for value in values) * 1.5
+        axis = {"title": title, "values": log_ticks(low, high), "format": "~s"}
+        axes[field] = {"field": field, **linear(low, high, type="log"), "axis": axis}
     shown = [kind for kind in kinds if any(value["kind"] == kind for value in values)]
-    columns = 3 if width >= WIDE else 1
     grey = {"symbolFillColor": theme.quiet, "symbolStrokeColor": theme.quiet, "symbolType": None}
-    return {
-        "width": width - _MARGIN,
-        "height": _HEIGHT,
-        "data": {"values": values},
-        "mark": {"type": "point", "filled": True, "opacity": 0.8, "size": 42},
-        "encoding": {
-            "x": {"field": "x", **x},
-            "y": {"field": "y", **y},
-            "color": {
-                "field": "series",
-                "type": "nominal",
-                "scale": colours,
-                "legend": {"orient": "top", "title": None, "columns": columns} if legend else None,
-            },
-            "shape": {
-                "field": "kind",
-                "type": "nominal",
-                "scale": {"domain": shown, "range": list(_SHAPES[: len(shown)])},
-                "legend": {"orient": "bottom", "title": None, "columns": columns, **grey},
-            },
-        },
-    }
+    below = {"orient": "bottom", "title": None, "columns": 3 if width >= WIDE else 1, **grey}
+    encoding = {**axes, "color": colour, "shape": nominal("kind", shown, _SHAPES[: len(shown)], below)}
+    dots = layer("point", values, encoding, filled=True, opacity=0.8, size=42)
+    return {"width": width - _MARGIN, "height": _HEIGHT, **dots}

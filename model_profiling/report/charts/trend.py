@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from model_profiling.report import numbers
 from model_profiling.report.blocks import address
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, text_width
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear, text_width
 from model_profiling.report.charts.placing import Flag, flag_lines
 from model_profiling.report.drawing.theme import Theme
 
@@ -76,34 +76,21 @@ def trend(dots: Sequence[Dot], edges: Sequence[StepMark], width: int, theme: The
     names, lines = _step_names(labels, [plot * edge.place / len(dots) for edge in edges], plot)
     # Above the plot, the steps are named.
     top = shown.high + (shown.high - shown.low) * lines * _LINE_HEIGHT / _HEIGHT
-    y = {"type": "quantitative", "scale": {"domain": [shown.low, top], "zero": False, "nice": False}}
+    y = linear(shown.low, top, zero=False)
     axis = {"title": "median latency (ms)", "tickCount": 5}
     x = {"field": "run", "type": "quantitative", **_times(dots, 3 if width < WIDE else _TICKS)}
     points = [_point(place, dot, shown) for place, dot in enumerate(dots)]
     # Wide and pale, so that nobody takes it for a line of the grid.
     bar = {"strokeWidth": min(max(0.6 * plot / len(dots), 1.5), 12), "opacity": 0.3, "color": theme.after}
-    layers: list[Spec] = [
-        {
-            "data": {"values": points},
-            "mark": {"type": "rule", **bar, "clip": True},
-            "encoding": {"x": x, "y": {"field": "low", **y, "axis": axis}, "y2": {"field": "high"}},
-        },
-        {
-            "data": {"values": _levels(dots, edges)},
-            "mark": {"type": "rule", "color": theme.text, "strokeWidth": 1.5, "clip": True},
-            "encoding": {"x": {**x, "field": "from"}, "x2": {"field": "to"}, "y": {"field": "ms", **y}},
-        },
-        {
-            "data": {"values": points},
-            "mark": {"type": "point", "filled": True, "opacity": 0.9, "color": theme.after},
-            "encoding": {
-                "x": x,
-                "y": {"field": "ms", **y},
-                "size": {"value": min(max(9 * plot / len(dots), 12), 38)},
-                "description": {"field": "text"},
-                "shape": {"condition": {"test": "datum.beyond", "value": "triangle-up"}, "value": "circle"},
-            },
-        },
+    spans = {"x": x, "y": {"field": "low", **y, "axis": axis}, "y2": "high"}
+    medians = {"x": {**x, "field": "from"}, "x2": "to", "y": {"field": "ms", **y}}
+    shape = {"condition": {"test": "datum.beyond", "value": "triangle-up"}, "value": "circle"}
+    size = {"value": min(max(9 * plot / len(dots), 12), 38)}
+    runs = {"x": x, "y": {"field": "ms", **y}, "size": size, "description": "text", "shape": shape}
+    layers = [
+        layer("rule", points, spans, **bar, clip=True),
+        layer("rule", _levels(dots, edges), medians, color=theme.text, strokeWidth=1.5, clip=True),
+        layer("point", points, runs, filled=True, opacity=0.9, color=theme.after),
         *(_edge(*each, x, theme) for each in zip(edges, labels, names, strict=True)),
     ]
     spec: Spec = {"width": plot, "height": _HEIGHT + lines * _LINE_HEIGHT, "layer": layers}
@@ -165,38 +152,28 @@ def _levels(dots: Sequence[Dot], edges: Sequence[StepMark]) -> list[Values]:
 
 
 class _StepName(NamedTuple):
-    """Where the name of a step stands: on which side of its mark, and how far down."""
+    """Where the name of a step stands: on which side of its mark, and how far from it and down."""
 
     align: str
+    dx: int
     y: float
 
 
 def _step_names(labels: Sequence[str], places: Sequence[float], plot: int) -> tuple[list[_StepName], int]:
     """Return where names stand so that none is over another or outside, and how many lines they take."""
-    flags = []
-    for label, at in zip(labels, places, strict=True):
-        wide = text_width(label) + 8
-        flags.append(Flag(at, at - wide if at > plot / 2 else at, wide))
-    lines = flag_lines(flags)
-    names = [
-        _StepName("right" if flag.leftwards else "left", 6 + line * _LINE_HEIGHT)
-        for flag, line in zip(flags, lines, strict=True)
-    ]
+    widths = [text_width(label) + 8 for label in labels]
+    flags = [Flag(at, at - wide if at > plot / 2 else at, wide) for at, wide in zip(places, widths, strict=True)]
+    lines, sides = flag_lines(flags), [("right", -4) if flag.leftwards else ("left", 4) for flag in flags]
+    names = [_StepName(*side, 6 + line * _LINE_HEIGHT) for side, line in zip(sides, lines, strict=True)]
     return names, max(lines, default=-1) + 1
 
 
 def _edge(edge: StepMark, label: str, name: _StepName, x: Spec, theme: Theme) -> Spec:
     colour = (WORSE if edge.after_ms > edge.before_ms else BETTER) if edge.certain else theme.text
-    at = [{"run": edge.place + 0.5, "label": label}]
     dash = {} if edge.certain else {"strokeDash": [4, 4]}
-    beside = {"align": name.align, "dx": 4 if name.align == "left" else -4, "y": name.y}
-    return {
-        "data": {"values": at},
-        "layer": [
-            {
-                "mark": {"type": "rule", "color": colour, "strokeWidth": 1.5, **dash},
-                "encoding": {"x": x, "y": {"value": name.y - 6}, "y2": {"value": "height"}},
-            },
-            {"mark": {"type": "text", "color": colour, **beside}, "encoding": {"x": x, "text": {"field": "label"}}},
-        ],
-    }
+    height = {"x": x, "y": {"value": name.y - 6}, "y2": {"value": "height"}}
+    layers = [
+        layer("rule", None, height, color=colour, strokeWidth=1.5, **dash),
+        layer("text", None, {"x": x, "text": "label"}, color=colour, **name._asdict()),
+    ]
+    return {"data": {"values": [{"run": edge.place + 0.5, "label": label}]}, "layer": layers}

@@ -3,17 +3,12 @@
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.analysis.timing.category_table import PACKED_TYPES
+from model_profiling.analysis.timing.categories import PACKED_TYPES
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Name, Number, Paragraph, Row, Section, Table
+from model_profiling.report.blocks import Block, Name, Paragraph, Row, Section, Table, bullets
 from model_profiling.report.content.operators import kernel
-from model_profiling.report.kernel_view import (
-    WEIGHT_COLUMNS,
-    detailed_experiments,
-    kernel_counts,
-    operator_names,
-    weight_cells,
-)
+from model_profiling.report.kernel_view import WEIGHT_COLUMNS, detailed_experiments, kernel_counts, weight_cells
+from model_profiling.report.words import labelled
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -28,32 +23,24 @@ def section(run: RunView) -> Section | None:
         blocks.append(Paragraph(f"Kernel names were not traced: sme2-kit kernels MODEL.pte {shown}."))
     blocks.append(_paths(run))
     legend = "A path is the number type and algorithm that XNNPACK's operator name in the ETDump shows."
-    if arm:
-        legend += f" The types {', '.join(PACKED_TYPES)} are KleidiAI's packed path, "
-        legend += "the one that has SME2 kernels."
-    blocks.append(Paragraph(legend))
-    return Section("kernels", "Kernels", blocks)
+    packed = f" The types {', '.join(PACKED_TYPES)} are KleidiAI's packed path, the one that has SME2 kernels."
+    blocks.append(Paragraph(legend + (packed if arm else "")))
+    traced = [e.coverage.headline for e in run.summary.experiments.values() if e.coverage is not None]
+    return Section("kernels", "Kernels", blocks, True, traced[0] if traced else "names were not traced")
 
 
 def _covered(run: RunView) -> list[Block]:
     """Return what trace runs tell: SME2 coverage, and each eligible operator with its kernel or why it has none."""
-    blocks: list[Block] = []
-    traced = {name: e for name, e in run.summary.experiments.items() if e.coverage is not None}
-    headlines = [f"{run.label(name)}: {e.coverage.headline}." for name, e in traced.items() if e.coverage]
-    if headlines:
-        blocks.append(Bullets(headlines))
+    traced = {name: e.coverage for name, e in run.summary.experiments.items() if e.coverage is not None}
+    blocks = bullets(f"{run.label(name)}: {coverage.headline}." for name, coverage in traced.items())
     if weights := _weights(run):
         blocks += [Paragraph("Which weights get SME2:"), weights]
-    for name, experiment in traced.items():
-        coverage = experiment.coverage
-        assert coverage is not None
+    for name, coverage in traced.items():
         if coverage.unassigned:
-            blocks.append(
-                Paragraph(f"{run.label(name)}, of one operator or another: {kernel_counts(coverage.unassigned)}.")
-            )
+            said = f"{run.label(name)}, of one operator or another: {kernel_counts(coverage.unassigned)}."
+            blocks.append(Paragraph(said))
         elif not coverage.unknown and (coverage.on_sme2 or coverage.on_sme or len(traced) == 1):
-            blocks.append(Paragraph(f"{run.label(name)}:"))
-            blocks.append(_coverage_table(coverage))
+            blocks += [Paragraph(f"{run.label(name)}:"), _coverage_table(coverage)]
     return blocks
 
 
@@ -70,30 +57,23 @@ def _weights(run: RunView) -> Table | None:
 
 def _coverage_table(coverage: Coverage) -> Table:
     rows: list[Row] = []
-    for name, operator in zip(operator_names(coverage), coverage.operators, strict=True):
+    for name, operator in labelled(coverage.operators):
         kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
         calls = sum(call.calls or 0 for call in operator.kernels)
-        work = operator.multiply_accumulates
-        macs = Number(f"{work:,}" if work is not None else "-", work)
-        rows.append((Name(name), operator.level, Name(kernels), Number(str(calls), calls), macs, operator.why_not))
+        work, said = numbers.cell(operator.multiply_accumulates, "{:,}".format), numbers.count_cell(calls)
+        rows.append((Name(name), operator.level, Name(kernels), said, work, operator.why_not))
     return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 
 def _paths(run: RunView) -> Table:
     """Return one row per operator kind and path, with how many operators took it in each experiment."""
-    names = list(run.summary.experiments)
     shares = [_shares(experiment.breakdown) for experiment in run.summary.experiments.values()]
     rows: list[Row] = []
     for path in sorted({path for each in shares for path in each}):
-        cells: list[Cell] = []
-        for each in shares:
-            found = each.get(path, [])
-            cells.append(Number(str(len(found)), len(found)))
-            if run.measured:
-                part = sum(found, 0.0)
-                cells.append(Number(numbers.share(part), part))
-        rows.append((*path, *cells))
-    per = [(run.label(name), "share") if run.measured else (run.label(name),) for name in names]
+        found = [each.get(path, []) for each in shares]
+        cells = [(numbers.count_cell(len(parts)), numbers.share_cell(sum(parts, 0.0))) for parts in found]
+        rows.append((*path, *(cell for each in cells for cell in (each if run.measured else each[:1]))))
+    per = [(run.label(name), "share") if run.measured else (run.label(name),) for name in run.summary.experiments]
     return Table("kernels", ("category", "operator", "path", *(column for columns in per for column in columns)), rows)
 
 

@@ -4,44 +4,42 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Cell, Name, Paragraph, Section, Table
+from model_profiling.report.blocks import Block, Bullets, Name, Paragraph, Row, Section, Table
 from model_profiling.report.content import startup
-from model_profiling.report.content.headline import cpu
+from model_profiling.report.content.first_screen import cpu
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.run_directory import ExperimentRecord, ScheduleRecord
 
 _HIDDEN = ("cpu", "arch", "memory_bytes", "load_1m_5m_15m")
+_RESOLUTION = "Anything below a microsecond inside the delegate: XNNPACK times its operators in whole microseconds."
+_TRACED = "Latency is from executions without a tracer, breakdown and operators from others with one; they never mix."
 
 
 def not_measured(run: RunView) -> Section:
     """Say what a reader might take for granted and this run does not show."""
-    items = []
-    for name, record in run.manifest.experiments.items():
-        if record.status != "ok":
-            items.append(f"{run.label(name)} failed: {record.failure or record.status}.")
+    records, experiments = run.manifest.experiments, run.summary.experiments
+    items = [f"{run.label(n)} failed: {r.failure or r.status}." for n, r in records.items() if r.status != "ok"]
     if not run.measured:
         items.append("Time: the CPU was emulated. Run on real hardware for latency, speedup and shares.")
-    elif not run.summary.comparisons and run.summary.experiments:
+    elif not run.summary.comparisons and experiments:
         items.append("A speedup: no two experiments were compared.")
-    items += [f"{run.labelled(note.rstrip('.'))}." for note in run.summary.notes if not _said(run, note)]
-    items += [f"{run.label(n)}: {note.rstrip('.')}." for n, e in run.summary.experiments.items() for note in e.notes]
-    items += [f"{run.label(n)}: {note.rstrip('.')}." for n, r in run.manifest.experiments.items() for note in r.notes]
+    # Failures are said already, in the manifest's words.
+    failed = tuple(f"{name} failed:" for name in records)
+    items += [f"{run.labelled(note.rstrip('.'))}." for note in run.summary.notes if not note.startswith(failed)]
+    noted = [*((n, e.notes) for n, e in experiments.items()), *((n, r.notes) for n, r in records.items())]
+    items += [f"{run.label(name)}: {note.rstrip('.')}." for name, notes in noted for note in notes]
     export = run.manifest.model.export
     if export is None:
-        items.append(
-            "The export: there is no export_meta.json next to the model: delegation and expected outputs are unknown."
-        )
-    elif "random" in export.weights:
-        items.append(
-            f"Accuracy: weights are {export.weights}. Latency does not depend on them; outputs are not meaningful."
-        )
-    if run.measured:
-        items.append(
-            "Anything below a microsecond inside the delegate: XNNPACK times its operators in whole microseconds."
-        )
-    items += startup.unknown(run)
-    items.append("Power and temperature.")
-    return Section("not_measured", "What was not measured", [Bullets(items)])
+        lack = "there is no export_meta.json next to the model: delegation and expected outputs are unknown"
+        items.append(f"The export: {lack}.")
+    else:
+        unused = "Latency does not depend on them; outputs are not meaningful."
+        items += [f"Accuracy: weights are {export.weights}. {unused}"] if "random" in export.weights else []
+        items += [f"The export: {warning.rstrip('.')}." for warning in export.warnings]
+    items += [_RESOLUTION] if run.measured else []
+    items += [*startup.unknown(run), "Power and temperature."]
+    result = f"{counted(len(items), 'thing')} to know"
+    return Section("not_measured", "What was not measured", [Bullets(items)], True, result)
 
 
 def _calibrated(export: ExportRecord) -> str:
@@ -52,15 +50,10 @@ def _calibrated(export: ExportRecord) -> str:
     return f"{counted(samples.batches, 'batch', 'batches')} from {samples.directory}"
 
 
-def _said(run: RunView, note: str) -> bool:
-    """Return whether a note is said already: failures are listed first, in the manifest's words."""
-    return any(note.startswith(f"{name} failed:") for name in run.manifest.experiments)
-
-
 def environment(run: RunView) -> Section:
     """Return the machine, the features in force, and the order in which executions took turns."""
     values = dict(run.manifest.environment)
-    rows: list[tuple[Cell, ...]] = [("CPU", cpu(run)), ("architecture", str(values.get("arch", "not known")))]
+    rows: list[Row] = [("CPU", cpu(run)), ("architecture", str(values.get("arch", "not known")))]
     memory, load = values.get("memory_bytes"), values.get("load_1m_5m_15m")
     if isinstance(memory, int | float):
         rows.append(("memory", f"{memory / 2**30:.1f} GiB"))
@@ -69,63 +62,51 @@ def environment(run: RunView) -> Section:
     rows += [(key.replace("_", " "), _plain(value)) for key, value in values.items() if key not in _HIDDEN]
     model = run.manifest.model
     rows.append(("model", f"{model.stem}, {model.dtype_words}, {numbers.mebibytes(model.bytes)}"))
-    if model.export and model.export.channels_last:
-        rows.append(("channels-last in memory", f"{', '.join(model.export.channels_last)}; all others are contiguous"))
-    if model.export:
-        rows += [("exported as", model.export.dtype)] if model.export.dtype != model.dtype_words else []
-        rows += [("weights", model.export.weights), ("exported with", _plain(model.export.versions))]
-        rows += [("calibrated on", _calibrated(model.export))] if dtype_of(model.export.dtype).calibrated else []
-        kept = model.export.keep_fp32
-        rows += [("kept in fp32", ", ".join(kept))] if kept else []
+    if (export := model.export) is not None:
+        last = f"{', '.join(export.channels_last)}; all others are contiguous"
+        rows += [("channels-last in memory", last)] if export.channels_last else []
+        rows += [("exported as", export.dtype)] if export.dtype != model.dtype_words else []
+        rows += [("weights", export.weights), ("exported with", _plain(export.versions))]
+        rows += [("calibrated on", _calibrated(export))] if dtype_of(export.dtype).calibrated else []
+        rows += [("kept in fp32", ", ".join(export.keep_fp32))] if export.keep_fp32 else []
     rows += _known_by(run)
     blocks: list[Block] = [Table("environment", ("what", "value"), rows), _experiments(run)]
     blocks += [Paragraph(_schedule(schedule)) for schedule in run.manifest.schedules.values()]
-    if run.measured:
-        text = (
-            "Latency is from executions without a tracer, breakdown and operators from others with one; they never mix."
-        )
-        blocks.append(Paragraph(text))
-    return Section("environment", "Environment and method", blocks)
+    blocks += [Paragraph(_TRACED)] if run.measured else []
+    result = f"{cpu(run)}, kit {run.manifest.kit_version}, {run.manifest.updated[:10]}"
+    return Section("environment", "Environment and method", blocks, True, result)
 
 
-def _known_by(run: RunView) -> list[tuple[Cell, ...]]:
+def _known_by(run: RunView) -> list[Row]:
     """Return the commits that the run is of, and its labels, if it has any."""
     here, model, labels = run.manifest.revision, run.manifest.model_revision, run.manifest.labels
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     # One repository is named once, and runs of earlier versions know of the working directory alone.
     one = model.commit in ("", here.commit)
     for name, each in (("commit" if one else "commit, working directory", here), ("commit, model", model)):
         if each.commit and (each is here or not one):
             branch = f" on {each.branch}" if each.branch else ""
             rows.append((name, f"{each.commit}{branch}{', with changed files' if each.dirty else ''}"))
-    if labels:
-        rows.append(("labels", ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))))
-    return rows
+    said = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return [*rows, ("labels", said)] if labels else rows
 
 
 def _experiments(run: RunView) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for name, record in run.manifest.experiments.items():
         off = ", ".join(record.features.disabled) if record.features else ", ".join(record.disable_features)
         status = "partial" if record.partial else record.status
-        called = (run.label(name), Name(name))
-        rows.append(
-            (*called, status, record.mode, str(record.threads), Name(off) if off else "nothing", _runner(record))
-        )
+        how = (status, record.mode, str(record.threads), Name(off) if off else "nothing", _runner(record))
+        rows.append((run.label(name), Name(name), *how))
     columns = ("experiment", "name in files", "status", "mode", "threads", "switched off", "runner")
     return Table("experiments", columns, rows)
 
 
 def _runner(record: ExperimentRecord) -> str:
     runner = record.runner
-    parts = (
-        runner.kind,
-        runner.target,
-        runner.compiler,
-        f"ExecuTorch {runner.executorch_name}" if runner.executorch else "",
-        f"from {runner.executorch_path}" if runner.executorch_path else "",
-    )
-    return ", ".join(part for part in parts if part)
+    version = f"ExecuTorch {runner.executorch_name}" if runner.executorch else ""
+    path = f"from {runner.executorch_path}" if runner.executorch_path else ""
+    return ", ".join(filter(None, (runner.kind, runner.target, runner.compiler, version, path)))
 
 
 def _schedule(schedule: ScheduleRecord) -> str:

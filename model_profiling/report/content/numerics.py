@@ -3,24 +3,26 @@
 import math
 import shlex
 
-from model_profiling.analysis.accuracy.numerics import (
-    Gap,
-    Layer,
-    Numerics,
-    Trial,
-    Variant,
-    first_loss,
-    gain_db,
-    level,
-    side,
-)
-from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.accuracy.numerics import Gap, Layer, Numerics, Trial, first_loss, gain_db, level, side
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.units import counted
 from model_profiling.export.options import DECIDING
-from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
+from model_profiling.report import numbers
+from model_profiling.report.blocks import (
+    Block,
+    Bullets,
+    Fact,
+    Name,
+    Number,
+    Paragraph,
+    Picture,
+    Report,
+    Row,
+    Section,
+    Table,
+)
 
-WORST = 10
+WORST, MOST_SAID = 10, 4
 # How many layers to say a command for.
 MENDED = 3
 _BETTER_DB = 6.0
@@ -40,12 +42,15 @@ LEGEND = (
 EVIDENCE = "Layers were handed out by taps, which keep operators from being fused: such a program is never timed."
 
 
-def section(run: RunView) -> Section | None:
-    """Return what `sme2-kit numerics` found of this .pte; None if nobody asked."""
-    found = run.numerics
+def section(found: Numerics | None) -> Section | None:
+    """Return what `sme2-kit numerics` found of the .pte of a run; None if nobody asked."""
     if found is None:
         return None
-    blocks: list[Block] = [
+    return Section("numerics", "Accuracy by layer", _blocks(found), True, "; ".join(sentences(found)[:2]))
+
+
+def _blocks(found: Numerics) -> list[Block]:
+    return [
         Bullets([f"{sentence}." for sentence in sentences(found)]),
         Picture("numerics", CAPTION),
         Table("numerics", COLUMNS, rows(found), short=WORST),
@@ -53,7 +58,18 @@ def section(run: RunView) -> Section | None:
         Bullets([f"{item}." for item in what_to_do(found)]),
         Paragraph(EVIDENCE),
     ]
-    return Section("numerics", "Accuracy by layer", blocks)
+
+
+def report(found: Numerics) -> Report:
+    """Return what `numerics` says of a program."""
+    said, todo = ([(each,) for each in every[:MOST_SAID]] for every in (sentences(found), what_to_do(found)))
+    worst = Table("glance", (*COLUMNS[:5], "where"), [(*row[:5], row[8]) for row in rows(found, WORST)])
+    return Report(
+        f"{found.model}, {found.dtype}",
+        f"on {found.platform}, {counted(len(found.layers), 'layer')}",
+        opening=[[Fact("Outputs", rows=[*said])], [worst] if worst.rows else [], [Fact("To do", rows=[*todo])]],
+        sections=[Section("numerics", "Accuracy by layer", _blocks(found))],
+    )
 
 
 def sentences(found: Numerics) -> list[str]:
@@ -71,8 +87,7 @@ def sentences(found: Numerics) -> list[str]:
         said.append(
             f"{counted(found.not_apart, 'layer')} could only be looked at with the inputs that the program gives"
         )
-    said += [f"{counted(count, 'value')} left out: {why}" for why, count in found.left_out.items()]
-    return said
+    return [*said, *(f"{counted(count, 'value')} left out: {why}" for why, count in found.left_out.items())]
 
 
 def rows(found: Numerics, most: int | None = None) -> list[Row]:
@@ -83,21 +98,10 @@ def rows(found: Numerics, most: int | None = None) -> list[Row]:
 def _row(found: Numerics, layer: Layer) -> Row:
     own = side(found, layer)
     reach = "-" if layer.low is None or layer.high is None else f"{layer.low:.3g} to {layer.high:.3g}"
-    return (
-        Name(layer.place),
-        Name(" + ".join([layer.operator.removeprefix("aten.").partition(".")[0], *layer.fused])),
-        _number(own.alone),
-        _number(own.added),
-        _number(own.error),
-        _number(layer.dtype),
-        _number(own.backend),
-        reach,
-        Name(layer.source) if layer.source else "-",
-    )
-
-
-def _number(found: Gap | None) -> Number:
-    return Number("-" if found is None else decibel(found, ""), found.sqnr_db if found is not None else None)
+    operator = Name(" + ".join([layer.operator.removeprefix("aten.").partition(".")[0], *layer.fused]))
+    gaps = (own.alone, own.added, own.error, layer.dtype, own.backend)
+    cells = [numbers.UNKNOWN if gap is None else Number(decibel(gap, ""), gap.sqnr_db) for gap in gaps]
+    return (Name(layer.place), operator, *cells, reach, Name(layer.source) if layer.source else "-")
 
 
 def decibel(found: Gap, unit: str = " dB") -> str:
@@ -110,22 +114,26 @@ def decibel(found: Gap, unit: str = " dB") -> str:
 
 def what_to_do(found: Numerics) -> list[str]:
     """Return how to fix what stands out."""
-    alarms = found.alarms
+    alarms, dtype = found.alarms, dtype_of(found.dtype)
+    reached = [each.outputs.sqnr_db for each in found.variants if each.outputs.sqnr_db is not None]
+    if min(reached, default=math.inf) < dtype.numerics.floor_db and not (alarms and dtype.converts):
+        named = "`export` names the operator, and what to leave out of the delegate"
+        return [f"the program is wrong: {named}; --reproduce FILE.py writes a script that shows it"]
     if not alarms:
         return ["nothing to fix: what is lost is what the dtype costs"]
-    if not dtype_of(found.dtype).converts:
+    if not dtype.converts:
         return ["all layers are in fp32 already: what is lost there, the backend's kernels lose"]
     unnamed = [alarm.layer.place for alarm in alarms[:MENDED] if not alarm.layer.keep]
     said = [f"{place} is in fp32 already" for place in unnamed if place in found.kept]
-    said += [
-        f"{place} is made by a rewrite, or not converted: it cannot be kept in fp32 by name"
-        for place in unnamed
-        if place not in found.kept
-    ]
+    made = "is made by a rewrite, or not converted: it cannot be kept in fp32 by name"
+    said += [f"{place} {made}" for place in unnamed if place not in found.kept]
     said += _not_tried(found) if found.trials is None else _tried(found, found.trials)
-    if dtype_of(found.dtype).calibrated:
+    if dtype.calibrated:
         said.append("calibrate on real data: --calibration DIR, with .npy files as the model takes them")
-    if better := _better_side(found):
+    # Another side whose outputs are better by more than chance.
+    own, *others = found.variants
+    better = max(others, key=lambda each: level(each.outputs), default=own)
+    if math.isfinite(level(better.outputs)) and level(better.outputs) >= level(own.outputs) + _BETTER_DB:
         said.append(f"with {better.title} the same program has {decibel(better.outputs)}: the backend loses the rest")
     if found.command and not any(flag in found.command for flag in _NOT_TUNED):
         tune = found.command.replace("sme2-kit export", "sme2-kit tune", 1)
@@ -145,11 +153,9 @@ def _tried(found: Numerics, trials: list[Trial]) -> list[str]:
         if trial.failure:
             said.append(f"keeping {names} in fp32{also} was tried and is no remedy: {trial.failure}")
             continue
-        gave = ", ".join(
-            f"{decibel(before[each.name])} -> {decibel(trial.outputs[each.name])} with {each.title}"
-            for each in found.variants
-            if each.name in before and each.name in trial.outputs
-        )
+        both = [each for each in found.variants if each.name in before and each.name in trial.outputs]
+        after = {each.name: decibel(trial.outputs[each.name]) for each in both}
+        gave = ", ".join(f"{decibel(before[each.name])} -> {after[each.name]} with {each.title}" for each in both)
         if trial.helps:
             said.append(f"keep {names} in fp32{also} (tried: outputs {gave}): {keeping(found, trial.keep)}")
             kept, before = trial.keep, trial.outputs
@@ -181,12 +187,3 @@ def keeping(found: Numerics, names: list[str]) -> str:
     if not found.command:
         return f"keep_fp32={[*found.kept, *names]}"
     return " ".join([found.command, *(f"--keep-fp32 {shlex.quote(name)}" for name in names)])
-
-
-def _better_side(found: Numerics) -> Variant | None:
-    """Return another side whose outputs are better by more than chance."""
-    own, *others = found.variants
-    best = max(others, key=lambda each: level(each.outputs), default=None)
-    if best is None or not math.isfinite(level(best.outputs)):
-        return None
-    return best if level(best.outputs) >= level(own.outputs) + _BETTER_DB else None

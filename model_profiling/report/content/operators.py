@@ -1,22 +1,63 @@
 """Operators, costliest first: those that occur several times together, and the cheapest folded into one row."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from model_profiling.analysis.compare.comparison import Change, OperatorChange, ProfileComparison
-from model_profiling.analysis.compare.grouping import OperatorGroup, instance_groups
-from model_profiling.analysis.roofs.group_work import of_roof, roofs_by_row
+import msgspec
+
+from model_profiling.analysis.compare.comparison import (
+    Change,
+    OperatorChange,
+    OperatorGroup,
+    ProfileComparison,
+    instance_groups,
+)
+from model_profiling.analysis.roofs.roofline import of_roof, roofs_by_row
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, OperatorTime
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
-from model_profiling.report.content.folding import Foldable, Rest, folded
+from model_profiling.report.blocks import Block, Cell, Name, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.content.roofline import OF_ROOF, roof_line
-from model_profiling.report.content.source_lines import some, source, sources
-from model_profiling.report.content.time import FASTER, numbered, speedup_number
-from model_profiling.report.words import counted_name, located_name, unique_labels
+from model_profiling.report.content.time import FASTER, numbered
+from model_profiling.report.words import labelled, operator_name, some, source
 
 # As many operators as a page of Markdown bears; the HTML page and the CSV have all.
-MOST_OPERATORS = 15
+MOST_OPERATORS = 10
+# Below this share of the time a row is folded away.
+LEAST_SHARE = 0.005
+# The columns whose numbers add up, and how such a sum is shown.
+Sums = Mapping[int, Callable[[float], Number]]
+
+
+class Foldable(msgspec.Struct, frozen=True):
+    """A row, the largest share it has on any side, and the rows it stands for (none: only itself)."""
+
+    cells: Row
+    share: float
+    members: list[Row] = []
+
+    @property
+    def singles(self) -> list[Row]:
+        return self.members or [self.cells]
+
+
+def folded(key: str, columns: tuple[str, ...], rows: Sequence[Foldable], sums: Sums, short: int | None = None) -> Table:
+    """Return a table of the rows that cost something, and of all others in one row, which has the sums of theirs."""
+    small = [row for row in rows if row.share < LEAST_SHARE]
+    shown = rows if len(small) < 2 else [row for row in rows if row.share >= LEAST_SHARE]
+    cells = [row.cells for row in shown]
+    under = {place: row.members for place, row in enumerate(shown) if row.members}
+    if len(small) > 1:
+        hidden = [single for row in small for single in row.singles]
+        under[len(cells)] = hidden
+        name = f"{len(hidden)} more, each under {numbers.share(LEAST_SHARE)} of the time"
+        rest = (_rest([row.cells[place] for row in small], sums.get(place)) for place in range(1, len(columns)))
+        cells.append((name, *rest))
+    return Table(key, columns, cells, short, under)
+
+
+def _rest(cells: Sequence[Cell], shown: Callable[[float], Number] | None) -> Cell:
+    values = [cell.value or 0.0 for cell in cells if isinstance(cell, Number)]
+    return "" if not values else shown(sum(values)) if shown is not None else numbers.UNKNOWN
 
 
 def operators(run: RunView) -> Section | None:
@@ -24,22 +65,21 @@ def operators(run: RunView) -> Section | None:
     if not run.shown:
         return None
     blocks: list[Block] = []
+    caption = f"{run.summary.model}: the costliest operators, with"
     for number, comparison in enumerate(run.summary.comparisons, 1):
-        blocks += [Picture(numbered("operators", number), "The costliest operators, with the 95 % interval.")]
+        blocks.append(Picture(numbered("operators", number), f"{caption} the 95 % interval."))
         blocks.append(_changes(run, comparison, run.operator_groups[number - 1]))
     if run.summary.comparisons:
-        text = "Intervals are over launches. An operator's interval includes the 1 us resolution of XNNPACK's clock, "
-        text += "a category's does not: a category of one operator can have a narrower interval than that operator."
+        text = "Intervals are over launches; an operator's includes the 1 us resolution of XNNPACK's clock."
         blocks.append(Paragraph(text))
+    elif run.measured and run.alone:
+        blocks.append(Picture("operators", f"{caption} their share of the time."))
     for name in run.alone:
-        if run.measured and not run.summary.comparisons and name == run.alone[0]:
-            blocks.append(Picture("operators", "The costliest operators, with their share of the time."))
         if len(run.alone) > 1 or run.summary.comparisons:
             blocks.append(Paragraph(f"{run.label(name)}:"))
         blocks.append(_alone(run, name))
-    if unknown := roof_line(run):
-        blocks.append(Paragraph(unknown))
-    return Section("operators", "Operators", blocks)
+    unknown = roof_line(run)
+    return Section("operators", "Operators", [*blocks, *([Paragraph(unknown)] if unknown else [])])
 
 
 def kernel(entry: InstanceTime | None) -> str:
@@ -53,14 +93,7 @@ def _changes(run: RunView, comparison: ProfileComparison, groups: Sequence[Opera
     roof = _Roofs(run, comparison.after)
     rows = [_group(group, old, new, roof) for group in groups]
     columns = ("operator", before, after, FASTER, "share now", *roof.columns, "category", "kernel", "source")
-
-    def rest(name: str, places: list[int]) -> Row:
-        changes = [groups[place].change for place in places]
-        was, now, part = (sum(getattr(c, x) for c in changes) for x in ("before_ms", "after_ms", "after_share"))
-        times = (Number(numbers.ms(was), was), Number(numbers.ms(now), now), Number("-", None))
-        return (name, *times, Number(numbers.share(part), part), *roof.unknown, "", "", "")
-
-    return _with_sources(columns, rows, rest)
+    return _with_sources(columns, rows, {1: numbers.ms_cell, 2: numbers.ms_cell, 4: numbers.share_cell})
 
 
 class _Roofs:
@@ -71,7 +104,6 @@ class _Roofs:
         self._breakdown, self._known = analysis.breakdown, analysis.roofline is not None
         self._roofs = roofs_by_row(analysis.roofline)
         self.columns = (OF_ROOF,) if self._known else ()
-        self.unknown = (Number("-", None),) if self._known else ()
 
     def cells(self, rows: Iterable[int | None]) -> tuple[Number, ...]:
         if not self._known:
@@ -82,21 +114,14 @@ class _Roofs:
 
 def _group(group: OperatorGroup, old: Breakdown, new: Breakdown, roof: _Roofs) -> Foldable:
     pairs = [(_at(old, member.before_row), _at(new, member.after_row)) for member in group.members]
-    labels = unique_labels(group.members)
-    singles: list[Row] = [
-        _change(
-            located_name(label, group.where) + _gone(member),
-            member.change,
-            roof.cells([member.after_row]),
-            group.category,
-            [pair],
-        )
-        for label, member, pair in zip(labels, group.members, pairs, strict=True)
-    ]
+    singles: list[Row] = []
+    for (label, member), pair in zip(labelled(group.members), pairs, strict=True):
+        name = operator_name(label, group.where) + _gone(member)
+        singles.append(_change(name, member.change, roof.cells([member.after_row]), group.category, [pair]))
     share = max(group.change.before_share, group.change.after_share)
     if len(singles) == 1:
         return Foldable(singles[0], share)
-    name = located_name(counted_name(len(singles), group.name), group.where) + _gone(group.members[0])
+    name = operator_name(group.name, group.where, len(singles)) + _gone(group.members[0])
     reached = roof.cells(member.after_row for member in group.members)
     return Foldable(_change(name, group.change, reached, group.category, pairs), share, singles)
 
@@ -116,23 +141,11 @@ def _change(
     category: str,
     pairs: Sequence[tuple[InstanceTime | None, InstanceTime | None]],
 ) -> Row:
-    kernels = some(_kernels(was, now) for was, now in pairs)
-    return (
-        Name(name),
-        Number(numbers.ms(change.before_ms), change.before_ms),
-        Number(numbers.ms(change.after_ms), change.after_ms),
-        speedup_number(change),
-        Number(numbers.share(change.after_share), change.after_share),
-        *roof,
-        category,
-        kernels,
-        Name(sources(now or was for was, now in pairs)),
-    )
-
-
-def _kernels(was: InstanceTime | None, now: InstanceTime | None) -> str:
-    first, second = kernel(was), kernel(now)
-    return f"{first} → {second}" if first and second and first != second else second or first
+    paths = [(kernel(was), kernel(now)) for was, now in pairs]
+    kernels = some(f"{was} → {now}" if was and now and was != now else now or was for was, now in paths)
+    times = (numbers.ms_cell(change.before_ms), numbers.ms_cell(change.after_ms), numbers.speedup_cell(change))
+    lines = Name(some(source(now or was) for was, now in pairs))
+    return (Name(name), *times, numbers.share_cell(change.after_share), *roof, category, kernels, lines)
 
 
 def _alone(run: RunView, name: str) -> Table:
@@ -140,55 +153,39 @@ def _alone(run: RunView, name: str) -> Table:
     groups = instance_groups(breakdown)
     rows = [_operator(operator, members, breakdown, roof, run.measured) for operator, members in groups]
     timed = (run.label(name), "median", "p95", "share") if run.measured else ()
-
-    def rest(label: str, places: list[int]) -> Row:
-        ms, part = (sum(getattr(groups[place][0], x) for place in places) for x in ("ms", "share"))
-        unknown = Number("-", None)
-        times = (Number(numbers.ms(ms), ms), unknown, unknown, Number(numbers.share(part), part))
-        return (label, *times, *roof.unknown, "", "", "")
-
-    return _with_sources(("operator", *timed, *roof.columns, "category", "kernel", "source"), rows, rest)
+    columns = ("operator", *timed, *roof.columns, "category", "kernel", "source")
+    return _with_sources(columns, rows, {1: numbers.ms_cell, 4: numbers.share_cell})
 
 
 def _operator(
     operator: OperatorTime, places: list[int], breakdown: Breakdown, roof: _Roofs, measured: bool
 ) -> Foldable:
     members = [breakdown.instances[row] for row in places]
-    labels = unique_labels(members)
-    singles: list[Row] = [
-        (
-            Name(located_name(label, entry.where)),
-            *(_times(entry) if measured else ()),
-            *roof.cells([row]),
-            *(entry.category, kernel(entry), Name(source(entry))),
-        )
-        for label, row, entry in zip(labels, places, members, strict=True)
-    ]
+
+    def row_of(name: str, entry: InstanceTime | OperatorTime, at: list[int]) -> Row:
+        own = [breakdown.instances[place] for place in at]
+        told = (entry.category, some(map(kernel, own)), Name(some(map(source, own))))
+        return (Name(name), *(_times(entry) if measured else ()), *roof.cells(at), *told)
+
+    named = ((operator_name(label, entry.where), entry) for label, entry in labelled(members))
+    singles = [row_of(*each, [row]) for each, row in zip(named, places, strict=True)]
     # Without times nothing is small.
     share = operator.share if measured else 1.0
     if len(singles) == 1:
         return Foldable(singles[0], share)
-    name = Name(located_name(counted_name(len(members), operator.operator), operator.where))
-    labelled = (operator.category, some(map(kernel, members)), Name(sources(members)))
-    times = _times(operator) if measured else ()
-    return Foldable((name, *times, *roof.cells(places), *labelled), share, singles)
+    name = operator_name(operator.operator, operator.where, len(members))
+    return Foldable(row_of(name, operator, places), share, singles)
 
 
 def _times(entry: InstanceTime | OperatorTime) -> tuple[Number, ...]:
-    spread = entry.spread
-    return (
-        Number(numbers.ms(entry.ms), entry.ms),
-        Number(numbers.ms(spread.median_ms), spread.median_ms),
-        Number(numbers.ms(spread.p95_ms), spread.p95_ms),
-        Number(numbers.share(entry.share), entry.share),
-    )
+    times = (entry.ms, entry.spread.median_ms, entry.spread.p95_ms)
+    return (*map(numbers.ms_cell, times), numbers.share_cell(entry.share))
 
 
-def _with_sources(columns: tuple[str, ...], rows: Sequence[Foldable], rest: Rest) -> Table:
+def _with_sources(columns: tuple[str, ...], rows: Sequence[Foldable], sums: Sums) -> Table:
     """Leave the last column, the PyTorch line, out where nobody knows any."""
-    table = folded("operators", columns, rows, rest, MOST_OPERATORS)
-    every: Iterable[Row] = (row for each in rows for row in each.singles)
-    if any(row[-1] != Name("") for row in every):
+    table = folded("operators", columns, rows, sums, MOST_OPERATORS)
+    if any(row[-1] != Name("") for each in rows for row in each.singles):
         return table
     under = {place: [row[:-1] for row in members] for place, members in table.under.items()}
     return Table("operators", columns[:-1], [row[:-1] for row in table.rows], MOST_OPERATORS, under)

@@ -5,10 +5,13 @@ from pathlib import Path
 
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.directories import working_directory
-from model_profiling.export.command import arguments, recorded, repeated
-from model_profiling.report.blocks import Block, Cell, Code, Name, Paragraph, Section, Table
+from model_profiling.export.request import arguments, recorded, repeated
+from model_profiling.report.blocks import Block, Code, Name, Paragraph, Row, Section, Table
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.run_directory import Manifest
+
+_STARTED = "The run was started by a Python program; `config` in manifest.json is what it asked for."
+_WHERE = "Type these in the directory in which the run was started: `config.directory` in manifest.json."
 
 
 def section(run: RunView) -> Section:
@@ -16,29 +19,23 @@ def section(run: RunView) -> Section:
     base = str(manifest.config.get("directory") or "")
     blocks: list[Block] = []
     commands: list[str] = []
-    measuring = _measuring(manifest)
+    measuring = measuring_command(manifest)
     # `profile` of a model exports it, too.
     exports = "sme2-kit profile " in measuring and f"{manifest.model.stem}.pte" not in measuring
     if model.export is not None and not exports:
         words = repeated(model.export, base)
         blocks += [] if words else _not_typed(model.export)
         commands += [shlex.join(words)] if words else []
-    if measuring:
-        commands.append(measuring)
-    else:
-        text = "The run was started by a Python program; `config` in manifest.json is what it asked for."
-        blocks.append(Paragraph(text))
+    commands += [measuring] if measuring else []
+    blocks += [Paragraph(_STARTED)] if not measuring else []
     commands.append(f"sme2-kit report {shlex.quote(_place(run.directory, base))} --html")
-    if base:
-        text = "Type these in the directory in which the run was started: `config.directory` in manifest.json."
-        blocks.append(Paragraph(text))
+    blocks += [Paragraph(_WHERE)] if base else []
     blocks += [Code("\n".join(commands)), _hashes(manifest)]
     if run.sources:
-        made = (
-            f"This report was made from sources {run.sources}; the command below checks that the run is still the same."
-        )
-        blocks += [Paragraph(made), Code(f"sme2-kit validate {shlex.quote(run.directory)} FILE")]
-    return Section("reproduce", "How to reproduce", blocks)
+        made = f"This report was made from sources {run.sources}"
+        checks = Paragraph(f"{made}; the command below checks that the run is still the same.")
+        blocks += [checks, Code(f"sme2-kit validate {shlex.quote(run.directory)} FILE")]
+    return Section("reproduce", "How to reproduce", blocks, True, f"`{commands[0]}`")
 
 
 def _not_typed(export: ExportRecord) -> list[Block]:
@@ -56,15 +53,9 @@ def _not_typed(export: ExportRecord) -> list[Block]:
     return [Paragraph(text), Code(f"from model_profiling.export.in_memory import export_module\n\n{code}")]
 
 
-def _measuring(manifest: Manifest) -> str:
+def measuring_command(manifest: Manifest) -> str:
     """Return the command that measured, as one would type it; empty if nobody did."""
     return str(manifest.config.get("command") or "")
-
-
-def rerun_command(manifest: Manifest) -> str:
-    """Return the command that measures again, whatever is there already; empty if a Python program measured."""
-    command = _measuring(manifest)
-    return f"{command} --force" if command and "--force" not in command.split() else command
 
 
 def _place(directory: str, base: str) -> str:
@@ -76,11 +67,9 @@ def _place(directory: str, base: str) -> str:
 
 
 def _hashes(manifest: Manifest) -> Table:
-    rows: list[tuple[Cell, ...]] = [(Name(f"{manifest.model.stem}.pte"), Name(manifest.model.sha256))]
+    rows: list[Row] = [(Name(f"{manifest.model.stem}.pte"), Name(manifest.model.sha256))]
     runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
     rows += [(f"runner ({kind})", Name(digest)) for digest, kind in runners.items()]
-    for name, record in manifest.experiments.items():
-        rows += [
-            (Name(f"{name}/{file}"), Name(digest)) for file, digest in record.files.items() if file.endswith(".etdump")
-        ]
+    dumps = [(f"{name}/{file}", d) for name, r in manifest.experiments.items() for file, d in r.files.items()]
+    rows += [(Name(file), Name(digest)) for file, digest in dumps if file.endswith(".etdump")]
     return Table("hashes", ("file", "SHA-256"), rows)

@@ -1,115 +1,204 @@
 """Other runtimes: how fast each is, how it starts, what it holds in memory, and which lines ExecuTorch does in other
-time."""
+time. Terminal, page and benchmarks say the same of each."""
 
+from collections.abc import Callable
 from pathlib import Path
 
+from model_profiling.analysis.compare.comparison import AutoComparison
 from model_profiling.analysis.compare.program_changes import ProgramChanges
-from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
-from model_profiling.report import change_words, numbers, runtime_words, words
-from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
+from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow, SlowerLine, slower_lines
+from model_profiling.base.rewrites import AUTO
+from model_profiling.base.units import counted
+from model_profiling.report import change_words, numbers, words
+from model_profiling.report.blocks import (
+    Block,
+    Bullets,
+    Cell,
+    Fact,
+    Name,
+    Number,
+    Paragraph,
+    Picture,
+    Report,
+    Row,
+    Section,
+    Table,
+    bullets,
+)
 from model_profiling.report.change_words import DifferenceRow
+from model_profiling.runtimes.runtime_table import EXECUTORCH
 
 KEY, TITLE = "runtimes", "Other runtimes"
-_MOST_LINES = 12
-_MOST_MODULES = 8
+COLUMNS = ("runtime", "median (95 % interval)", "times as fast", "start-up", "peak memory", "outputs")
+_UNKNOWN = "unknown"
+_MOST_FOUND = 3
+_MOST_LINES, _MOST_MODULES, _MOST_FINDINGS = 12, 8, 8
 _CAPTION = (
     "Median latency and start-up with their 95 % intervals, and peak memory, one bar for each runtime. Grey: what the "
     "others are compared with; without colour: not ranked, its outputs differ."
 )
 
 
+_SETTINGS: dict[str, Callable[[RuntimeRow], Cell]] = {
+    "runtime": lambda row: row.label,
+    "versions": lambda row: ", ".join(f"{name} {version}" for name, version in row.versions.items()),
+    "settings": lambda row: "; ".join(f"{name}: {value}" for name, value in row.settings.items()),
+    "program": lambda row: Name(Path(row.file).name),
+}
+
+
 def section(found: RuntimeComparison | None) -> Section | None:
     """Return the section; None where no other runtime was measured."""
     if found is None:
         return None
-    rows = runtime_words.measured(found)
-    blocks: list[Block] = [Paragraph(f"{runtime_words.subject(found)}, in turns; {runtime_words.order(found)}.")]
-    compared = [row.comparison for row in rows if row.comparison is not None]
-    if busy := words.busy_sentence(compared):
-        blocks.append(Paragraph(f"Warning: {busy}."))
-    blocks.append(Table("runtimes", _columns(found), [_row(row, found.baseline) for row in found.rows]))
+    rows = [row for row in found.rows if row.latency is not None]
+    base, busy = _baseline(found), _busy(found)
+    blocks: list[Block] = [Paragraph(f"{_subject(found)}, in turns; {_order(found)}.")]
+    blocks += [Paragraph(f"Warning: {busy}.")] if busy else []
+    against = {"times as fast": f"times as fast as {base.label}"} if base is not None else {}
+    columns = tuple(against.get(name, name) for name in COLUMNS)
+    blocks.append(Table("runtimes", columns, [cells(row, found.baseline) for row in found.rows]))
     blocks += [Picture(KEY, _CAPTION)] if rows else []
-    if findings := runtime_words.findings(found):
-        blocks.append(Bullets([f"{sentence}." for sentence in findings]))
-    failed = [f"{runtime_words.not_measured(row)}. {row.hint}".strip() for row in found.rows if row.reason]
-    if said := [*failed, *(f"{note}." for note in runtime_words.notes(found)), *found.caveats]:
-        blocks.append(Bullets(said))
+    blocks += bullets(f"{sentence}." for sentence in findings(found))
+    notes = [f"{row.label}: {note}." for row in rows for note in row.notes]
+    notes += [f"outputs are held against {found.reference}."] if found.reference else []
+    blocks += bullets([*_failed(found), *notes, *found.caveats])
     for row in rows:
-        if row.changes is not None:
-            blocks += by_line(row.changes)
-    if settings := [_settings(row) for row in rows]:
-        blocks += [
-            Paragraph("Versions and settings:"),
-            Table("runtime_settings", ("runtime", "versions", "settings", "program"), settings),
-        ]
-    return Section(KEY, TITLE, blocks)
+        blocks += by_line(row.changes) if row.changes is not None else []
+    blocks += [Paragraph("Versions and settings:"), Table.of("runtime_settings", _SETTINGS, rows)] if rows else []
+    fastest = [f"{row.label} {numbers.ms(row.latency.median_ms)}" for row in rows[:1] if row.latency is not None]
+    return Section(KEY, TITLE, blocks, True, f"fastest: {fastest[0]}" if fastest else "none was measured")
 
 
-def _columns(found: RuntimeComparison) -> tuple[str, ...]:
-    base = runtime_words.baseline(found)
-    return tuple(
-        f"{name} as {base.label}" if name == "times as fast" and base is not None else name
-        for name in runtime_words.COLUMNS
+def of_auto(found: AutoComparison | None) -> Section | None:
+    """Return what `--rewrite auto` changed, and which lines take other time; None where nothing was measured."""
+    if found is None or not found.pairs:
+        return None
+    names = [f"{each.name}{'' if each.applied else ' left out'}: {each.reason}" for each in found.choices]
+    lines = [block for pair in found.pairs if pair.changes is not None for block in by_line(pair.changes)]
+    result = ", ".join(" ".join(words.bounded_factor(pair.told)) for pair in found.pairs)
+    return Section("auto", f"With --rewrite {AUTO}", [Bullets(names), *lines], True, result)
+
+
+def report(found: RuntimeComparison, title: str = "") -> Report:
+    """Return what `compare --runtimes` says."""
+    whole = section(found)
+    measured = [cells(row, found.baseline) for row in found.rows if row.latency is not None]
+    said = {"Lines": [*findings(found)[:_MOST_FOUND], *found.caveats], "Failed": _failed(found)}
+    busy = _busy(found)
+    more = [Fact(label, rows=[(each,) for each in several]) for label, several in said.items() if several]
+    return Report(
+        title or f"{found.model} in {len(found.rows)} runtimes",
+        f"{_subject(found)}; {_order(found)}",
+        sections=[whole] if whole is not None else [],
+        alerts=[f"{busy[0].upper()}{busy[1:]}."] if busy else [],
+        opening=[[Table("runtimes", COLUMNS, measured)], [*more]],
     )
 
 
-def _row(row: RuntimeRow, baseline: str) -> Row:
+def _baseline(found: RuntimeComparison) -> RuntimeRow | None:
+    """Return the row that the others are compared with."""
+    return next((row for row in found.rows if row.name == found.baseline), None)
+
+
+def _subject(found: RuntimeComparison) -> str:
+    """Return `toy_cnn, fp32, 1 thread`; of a file of another tool nobody says the dtype."""
+    dtype = [found.dtype] if found.dtype != _UNKNOWN else []
+    return ", ".join([found.model, *dtype, counted(found.threads, "thread")])
+
+
+def _order(found: RuntimeComparison) -> str:
+    """Return `fastest first, against ExecuTorch 1.5.0`."""
+    base = _baseline(found)
+    return "fastest first" + (f", against {base.label}" if base is not None else "")
+
+
+def _busy(found: RuntimeComparison) -> str:
+    return words.busy_sentence([row.comparison for row in found.rows if row.comparison is not None])
+
+
+def _failed(found: RuntimeComparison) -> list[str]:
+    return [f"{row.label}: not measured: {row.reason}. {row.hint}".strip() for row in found.rows if row.reason]
+
+
+def cells(row: RuntimeRow, base: str) -> Row:
+    """Return a runtime as COLUMNS have it; `base` is the name of the baseline."""
     if row.latency is None:
-        return (row.label, Number("not measured", None), *(Number("-", None) for _ in range(3)), "-")
-    said = runtime_words.cells(row, baseline)
-    ratio = 1.0 if row.name == baseline else row.comparison.ratio if row.comparison is not None else None
-    return (
-        said.label,
-        Number(said.median, row.latency.median_ms),
-        Number(said.times, ratio),
-        Number(said.startup, row.startup.median_ms if row.startup is not None else None),
-        Number(said.memory, row.peak_bytes),
-        said.outputs,
-    )
+        return (row.label, Number("not measured", None), *[numbers.UNKNOWN] * 3, "-")
+    ratio = 1.0 if row.name == base else row.comparison.ratio if row.comparison is not None else None
+    if row.outputs is None:
+        outputs = "the reference" if row.ranked else "not compared"
+    else:
+        outputs = "agree" if row.outputs.verdict == "agrees" else f"differ by {row.outputs.error_of_reference}"
+    median = numbers.bounded_ms(row.latency.median_ms, row.latency.low_ms, row.latency.high_ms)
+    times = Number("1" if row.name == base else _times(row), ratio)
+    start = Number(_UNKNOWN, None) if row.startup is None else numbers.ms_cell(row.startup.median_ms)
+    peak = Number(_UNKNOWN, None) if row.peak_bytes is None else numbers.bytes_cell(row.peak_bytes)
+    return (row.label, Number(median, row.latency.median_ms), times, start, peak, outputs)
 
 
-def _settings(row: RuntimeRow) -> Row:
-    versions = ", ".join(f"{name} {version}" for name, version in row.versions.items())
-    return (row.label, versions, runtime_words.settings(row), Name(Path(row.file).name))
+def _times(row: RuntimeRow) -> str:
+    """Return `1.42x (1.40 to 1.44)`, `~` where no difference is seen, or why there is no such number."""
+    found = row.comparison
+    if found is None or found.high is None:
+        return "not ranked" if found is None else "too few runs"
+    if found.verdict == "no difference seen":
+        return f"~ ({numbers.interval(found.low, found.high)})"
+    return numbers.bounded_speedup(found.ratio, found.low, found.high)
 
 
 def by_line(changes: ProgramChanges) -> list[Block]:
     """Return the lines that another runtime does in other time, those first at which the baseline is slower."""
     before, after = sides = (changes.before, changes.after)
-    notes: list[Block] = [Bullets([f"{note}." for note in changes.notes])] if changes.notes else []
+    notes = bullets(f"{note}." for note in changes.notes)
     if not changes.told:
-        return [Paragraph(f"{runtime_words.no_line(changes)}."), *notes]
-    blocks: list[Block] = [
-        Paragraph(
-            f"{before} against {after} by line of PyTorch, profiled in executions of their own; rows add up to the "
-            "whole. `~` cannot be told from noise."
-        )
-    ]
+        none = f"{before} and {after}: no line differs by more than noise, or it is not known."
+        return [Paragraph(none), *notes]
+    said = (
+        f"{before} against {after} by line of PyTorch, profiled in executions of their own; rows add up to the "
+        "whole. `~` cannot be told from noise."
+    )
     rows = change_words.difference_rows(changes, min(_MOST_LINES, len(changes.told)))
-    listed, rest = [row for row in rows if _is_line(row)], [row for row in rows if not _is_line(row)]
-    listed.sort(key=lambda row: row.after_ms - row.before_ms > 0)
+    lines = [row for row in rows if len(row.parts) == 1 and row.told]
+    listed = [_line(row, sides) for row in sorted(lines, key=lambda row: row.after_ms > row.before_ms)]
+    listed += [(Name(row.name), *row.cells, "", "") for row in rows if row not in lines]
     columns = ("line", before, after, "difference", f"{before} is", "what each did")
-    blocks.append(Table("runtime_lines", columns, [_line(row, sides) for row in (*listed, *rest)]))
+    blocks: list[Block] = [Paragraph(said), Table("runtime_lines", columns, listed)]
     if modules := change_words.module_rows(changes, _MOST_MODULES):
-        blocks.append(Paragraph(f"{before} against {after} by module:"))
-        cells: list[Row] = [(Name(row.name), *_times(row)) for row in modules]
-        blocks.append(Table("runtime_modules", ("module", before, after, "difference"), cells))
+        table = Table("runtime_modules", ("module", *columns[1:4]), [(Name(row.name), *row.cells) for row in modules])
+        blocks += [Paragraph(f"{before} against {after} by module:"), table]
     return [*blocks, *notes]
 
 
-def _is_line(row: DifferenceRow) -> bool:
-    return len(row.parts) == 1 and row.told
-
-
 def _line(row: DifferenceRow, sides: tuple[str, str]) -> Row:
-    which = ("slower" if row.after_ms < row.before_ms else "faster") if _is_line(row) else ""
-    did = change_words.in_both(row.parts[0], sides) if _is_line(row) else ""
-    return (Name(row.name), *_times(row), which, did)
+    which = "slower" if row.after_ms < row.before_ms else "faster"
+    return (Name(row.name), *row.cells, which, change_words.in_both(row.parts[0], sides))
 
 
-def _times(row: DifferenceRow) -> tuple[Number, Number, Number]:
-    return (
-        Number(numbers.ms(row.before_ms), row.before_ms),
-        Number(numbers.ms(row.after_ms), row.after_ms),
-        Number(row.difference, row.after_ms - row.before_ms),
-    )
+def findings(found: RuntimeComparison) -> list[str]:
+    """Return the lines of the model that ExecuTorch does more slowly than another runtime, a sentence each."""
+    base = _baseline(found)
+    if base is None or base.runtime != EXECUTORCH:
+        return []
+    said = []
+    for row in found.rows:
+        if row.changes is None or row.comparison is None or not row.comparison.reliable:
+            continue
+        lines, sides = slower_lines(row.changes), (row.changes.before, row.changes.after)
+        said += [_finding(line, sides) for line in lines[:_MOST_FINDINGS]]
+        if (left := len(lines) - _MOST_FINDINGS) > 0:
+            said.append(f"{sides[0]} takes longer than {sides[1]} at {counted(left, 'more line')}")
+    return said
+
+
+def _finding(line: SlowerLine, sides: tuple[str, str]) -> str:
+    first, modules = line.parts[0], {part.module for part in line.parts}
+    did = next((aspect for aspect in first.aspects if aspect.what == "operators"), None)
+    both = did is not None and did.before and did.after
+    what = f" for `{did.before}` (`{did.after}` there)" if did is not None and both else ""
+    where = f"in {len(modules)} modules" if len(modules) > 1 else f"in `{first.module}`" if first.module else ""
+    ratio, least = (f"{each:.0f}" if each >= 10 else f"{each:.1f}" for each in (line.ratio, line.least))
+    ms = f"{numbers.ms(line.before_ms)} against {numbers.ms(line.after_ms)}, profiled; at least {least} times"
+    place = " ".join(filter(None, [f"at {first.source_line}", where]))
+    end = "" if both else f": {change_words.in_both(first, sides)}"
+    return f"{sides[0]} takes {ratio} times as long as {sides[1]}{what} {place} ({ms}){end}"

@@ -3,10 +3,11 @@
 from model_profiling.analysis.movement.movement import Chain, DataMovement, InversePair
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import InstanceTime
+from model_profiling.base.units import counted
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Row, Section, Table
-from model_profiling.report.content.folding import LEAST_SHARE, Foldable, folded
-from model_profiling.report.content.source_lines import sources
+from model_profiling.report.blocks import Block, Bullets, Name, Paragraph, Section, Table
+from model_profiling.report.content.operators import LEAST_SHARE, Foldable, Sums, folded
+from model_profiling.report.words import some, source
 
 _MOST_CHAINS = 10
 
@@ -16,13 +17,15 @@ def portable(run: RunView) -> Section | None:
     if not run.summary.experiments:
         return None
     blocks: list[Block] = []
+    outside: list[InstanceTime] = []
     for name in run.of_interest:
         entries = [e for e in run.summary.experiments[name].breakdown.instances if e.where == "portable"]
-        if not entries:
-            blocks.append(Paragraph(f"{run.label(name)}: every operator ran inside the delegate."))
-            continue
-        blocks.append(_portable(run, name, entries))
-    return Section("portable", "Portable operators", blocks)
+        inside = Paragraph(f"{run.label(name)}: every operator ran inside the delegate.")
+        blocks.append(_portable(run, name, entries) if entries else inside)
+        outside = outside if name != run.of_interest[0] else entries
+    result = counted(len(outside), "operator") if outside else "none"
+    result += f", {numbers.share(_sum(outside)[1])} of the time" if outside and run.measured else ""
+    return Section("portable", "Portable operators", blocks, True, result)
 
 
 def _portable(run: RunView, name: str, entries: list[InstanceTime]) -> Table:
@@ -30,35 +33,22 @@ def _portable(run: RunView, name: str, entries: list[InstanceTime]) -> Table:
     groups: dict[str, list[InstanceTime]] = {}
     for entry in sorted(entries, key=lambda entry: -entry.ms):
         groups.setdefault(entry.operator, []).append(entry)
-    ordered = sorted(groups.items(), key=lambda item: -_sum(item[1])[0])
-    rows = [
-        Foldable(_portable_row(run, members, operator), _sum(members)[1] if run.measured else 1.0)
-        for operator, members in ordered
-    ]
+    rows = []
+    for operator, members in sorted(groups.items(), key=lambda item: -_sum(item[1])[0]):
+        ms, share = _sum(members)
+        times = (numbers.ms_cell(ms), numbers.share_cell(share)) if run.measured else ()
+        export = run.manifest.model.export
+        why_not = (export.delegation.why_not(operator) if export else "") or "not known"
+        cells = (Name(operator), numbers.count_cell(len(members)), *times, why_not, Name(some(map(source, members))))
+        rows.append(Foldable(cells, share if run.measured else 1.0))
     timed = (run.label(name), "share") if run.measured else ()
-
-    def rest(label: str, places: list[int]) -> Row:
-        members = [entry for place in places for entry in ordered[place][1]]
-        return (label, *_portable_row(run, members, "")[1:-2], "", "")
-
-    return folded("portable", ("operator", "count", *timed, "why it is not delegated", "source"), rows, rest, short=10)
+    sums: Sums = {1: lambda count: numbers.count_cell(round(count)), 2: numbers.ms_cell, 3: numbers.share_cell}
+    columns = ("operator", "count", *timed, "why it is not delegated", "source")
+    return folded("portable", columns, rows, sums, short=10)
 
 
 def _sum(members: list[InstanceTime]) -> tuple[float, float]:
     return sum(entry.ms for entry in members), sum(entry.share for entry in members)
-
-
-def _portable_row(run: RunView, members: list[InstanceTime], operator: str) -> Row:
-    """Return all instances of one portable operator together, with the first places they come from."""
-    ms, part = _sum(members)
-    times = (Number(numbers.ms(ms), ms), Number(numbers.share(part), part)) if run.measured else ()
-    count = Number(str(len(members)), len(members))
-    return (Name(operator), count, *times, _reason(run, operator), Name(sources(members)))
-
-
-def _reason(run: RunView, operator: str) -> str:
-    export = run.manifest.model.export
-    return (export.delegation.why_not(operator) if export else "") or "not known"
 
 
 def movement(run: RunView) -> Section | None:
@@ -77,10 +67,11 @@ def movement(run: RunView) -> Section | None:
             continue
         blocks.append(_chains(found.chains, run.measured))
         large = [pair for pair in found.inverse_pairs if pair.share >= LEAST_SHARE or not run.measured]
-        pairs = [_pair(pair, run.measured) for pair in large[:_MOST_CHAINS]]
-        if pairs:
+        if pairs := [_pair(pair, run.measured) for pair in large[:_MOST_CHAINS]]:
             blocks += [Paragraph("Transposes that undo each other, as the model's graph shows:"), Bullets(pairs)]
-    return Section("movement", "Data movement", blocks)
+    first = next((run.summary.experiments[name].data_movement for name in run.of_interest), None)
+    result = numbers.share(first.share) + " of the time" if first is not None and run.measured else "by kind and place"
+    return Section("movement", "Data movement", blocks, True, result)
 
 
 def _sentence(name: str, found: DataMovement, measured: bool) -> str:
@@ -92,24 +83,15 @@ def _sentence(name: str, found: DataMovement, measured: bool) -> str:
 
 
 def _chains(chains: list[Chain], measured: bool) -> Table:
-    def row(name: Name | str, ms: float, share: float, between: str, edge: str) -> Row:
-        times = (Number(numbers.ms(ms), ms), Number(numbers.share(share), share)) if measured else ()
-        return (name, *times, between, edge)
-
     rows = []
     for chain in chains:
+        times = (numbers.ms_cell(chain.ms), numbers.share_cell(chain.share)) if measured else ()
         between = f"{chain.before or 'the input'} → {chain.after or 'the output'}"
-        edge = "yes" if chain.at_boundary else "no"
-        cells = row(Name(", ".join(chain.operators)), chain.ms, chain.share, between, edge)
+        cells = (Name(", ".join(chain.operators)), *times, between, "yes" if chain.at_boundary else "no")
         rows.append(Foldable(cells, chain.share if measured else 1.0))
-
-    def rest(label: str, places: list[int]) -> Row:
-        small = [chains[place] for place in places]
-        return row(label, sum(chain.ms for chain in small), sum(chain.share for chain in small), "", "")
-
     timed = ("time", "share") if measured else ()
     columns = ("operators that feed each other", *timed, "between", "at a delegate's edge")
-    return folded("chains", columns, rows, rest, short=_MOST_CHAINS)
+    return folded("chains", columns, rows, {1: numbers.ms_cell, 2: numbers.share_cell}, short=_MOST_CHAINS)
 
 
 def _pair(pair: InversePair, measured: bool) -> str:

@@ -2,14 +2,24 @@
 
 from model_profiling.analysis.advice.finding import Finding, FindingKind
 from model_profiling.analysis.advice.threads import units_words
-from model_profiling.analysis.compare.operator_scaling import CurveOperators, OperatorThreads
-from model_profiling.analysis.process.scaling import FEWEST, Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
+from model_profiling.analysis.compare.operator_scaling import OperatorThreads
+from model_profiling.analysis.process.scaling import FEWEST, ThreadCurve, ThreadPoint, ThreadSwitch
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
-from model_profiling.report.content.first_screen import advice_block
-from model_profiling.report.words import BUSY, counted_name, located_name
+from model_profiling.report.blocks import (
+    AdviceBlock,
+    Block,
+    Bullets,
+    Name,
+    Number,
+    Paragraph,
+    Picture,
+    Row,
+    Section,
+    Table,
+)
+from model_profiling.report.words import BUSY, operator_name
 
 _SHOWN = 10
 # More rows than this nobody reads on a page; the CSV has all.
@@ -28,48 +38,34 @@ def section(run: RunView) -> Section | None:
     found = run.threads_compared
     if found is None:
         return None
-    blocks: list[Block] = [Bullets([f"{sentence}." for sentence in sentences(run)]), Picture("threads", _CAPTION)]
-    blocks.append(Table("threads", ("", *COLUMNS, *_switch_columns(found)), rows(run)))
-    blocks += [advice_block(run, name, finding) for name, finding in thread_findings(run)]
-    for side, curve in run.thread_curves:
-        blocks += _operators(run, side, curve)
-    return Section("threads", "Threads", blocks)
-
-
-def rows(run: RunView) -> list[Row]:
-    """Return one row for every number of threads of every side."""
-    found = run.threads_compared
-    if found is None:
-        return []
-    switches = {switch.after: switch for switch in found.switches}
-    columns = _switch_columns(found)
-    return [
-        (side, *cells(point), *([_switch(switches.get(point.experiment))] if columns else []))
+    said, switches = sentences(run), {switch.after: switch for switch in found.switches}
+    rows: list[Row] = [
+        (side, *cells(point), *([_switch(switches.get(point.experiment))] if switches else []))
         for side, curve in run.thread_curves
         for point in curve.points
     ]
+    columns = ("", *COLUMNS, *(("on against off",) if switches else ()))
+    blocks: list[Block] = [Bullets([f"{sentence}." for sentence in said]), Picture("threads", _CAPTION)]
+    blocks.append(Table("threads", columns, rows))
+    blocks += [AdviceBlock(f.title, f.measured, f.evidence, f.next_step) for _, f in thread_findings(run)]
+    blocks += [block for side, curve in run.thread_curves for block in _operators(run, side, curve)]
+    return Section("threads", "Threads", blocks, True, "; ".join(said[:2]))
 
 
 def cells(point: ThreadPoint) -> Row:
     """Return a number of threads as COLUMNS have it."""
     verdict = "~" if point.verdict == "no difference seen" else numbers.ratio(point.speedup)
     return (
-        Number(str(point.threads), point.threads),
-        Number(numbers.ms(point.median_ms), point.median_ms),
+        numbers.count_cell(point.threads),
+        numbers.ms_cell(point.median_ms),
         Number("-" if point.high is None else verdict, point.speedup),
         "-" if point.verdict == FEWEST else numbers.interval(point.low, point.high),
         Number(f"{point.efficiency:.0%}", point.efficiency),
     )
 
 
-def _switch_columns(found: Scaling) -> tuple[str, ...]:
-    return ("on against off",) if found.switches else ()
-
-
 def _switch(switch: ThreadSwitch | None) -> Number:
-    if switch is None or switch.high is None:
-        return Number("-", None)
-    return Number(numbers.bounded_speedup(switch.ratio, switch.low, switch.high), switch.ratio)
+    return numbers.UNKNOWN if switch is None or switch.high is None else numbers.speedup_cell(switch)
 
 
 def sentences(run: RunView) -> list[str]:
@@ -78,9 +74,9 @@ def sentences(run: RunView) -> list[str]:
     if found is None:
         return []
     said = [f"{side}: {_best(curve)}" for side, curve in run.thread_curves]
-    known = units_words(found.sme_units)
-    switched = {feature for curve in found.curves for feature in curve.disabled}
-    return [*said, f"this machine has {known}"] if known and any(f.startswith("sme") for f in switched) else said
+    known = units_words(found.sme_units, found.sme_units_least)
+    switched = any(feature.startswith("sme") for curve in found.curves for feature in curve.disabled)
+    return [*said, f"this machine has {known}"] if known and switched else said
 
 
 def _best(curve: ThreadCurve) -> str:
@@ -90,9 +86,9 @@ def _best(curve: ThreadCurve) -> str:
     busy = "" if all(point.reliable for point in curve.points) else f"; {BUSY}"
     equal = " and ".join(map(str, curve.equal))
     if best is fewest:
-        if not equal:
-            return f"{counted(best.threads, 'thread')} is best, more are slower{busy}"
-        return f"no difference seen between {best.threads} and {equal} threads; {best.threads} is enough{busy}"
+        alone = f"{counted(best.threads, 'thread')} is best, more are slower"
+        enough = f"no difference seen between {best.threads} and {equal} threads; {best.threads} is enough"
+        return f"{enough if equal else alone}{busy}"
     bounds = f"95 % interval {best.low:.2f} to {best.high:.2f}" if best.low and best.high else "no interval"
     gain = f"{best.speedup:.2f}x faster than {fewest.threads} ({bounds}), parallel efficiency {best.efficiency:.0%}"
     same = f"; no difference seen to {equal}" if equal else ""
@@ -101,51 +97,26 @@ def _best(curve: ThreadCurve) -> str:
 
 def thread_findings(run: RunView) -> list[tuple[str, Finding]]:
     """Return what is wrong with the numbers of threads after the first, by experiment."""
-    others = run.of_other_threads
-    return [
-        (name, finding)
-        for name, experiment in run.summary.experiments.items()
-        if name in others
-        for finding in experiment.advice
-        if finding.rule in _WRONG
-    ]
-
-
-def unscaled_operators(run: RunView, curve: ThreadCurve) -> list[OperatorThreads]:
-    """Return the operators of a curve that more threads do not make faster, those that lose most first."""
-    found = _traced(run, curve)
-    return found.unscaled if found is not None else []
-
-
-def _traced(run: RunView, curve: ThreadCurve) -> CurveOperators | None:
-    name = curve.points[0].experiment
-    return next((entry for entry in run.summary.operator_scaling if name in entry.experiments), None)
+    others = [item for item in run.summary.experiments.items() if item[0] in run.of_other_threads]
+    return [(name, found) for name, each in others for found in each.advice if found.rule in _WRONG]
 
 
 def _operators(run: RunView, side: str, curve: ThreadCurve) -> list[Block]:
     """Return the operators that lose most time because they do not become as many times faster as there are threads."""
-    traced = _traced(run, curve)
+    name = curve.points[0].experiment
+    traced = next((entry for entry in run.summary.operator_scaling if name in entry.experiments), None)
     if traced is None or not traced.operators:
         return []
     ends = f"{counted(traced.many, 'thread')} against {traced.threads[0]}"
     text = f"Operators of {side}, {ends}, traced; lost is the time beyond perfect scaling:"
-    columns = ("operator", *(counted(count, "thread") for count in traced.threads))
-    table = Table(
-        "thread_operators",
-        (*columns, "times faster", "95 % interval", "lost", "with more threads"),
-        [_operator(entry) for entry in traced.operators[:_MOST_ROWS]],
-        short=_SHOWN,
-    )
-    return [Paragraph(text), table]
+    rest = ("times faster", "95 % interval", "lost", "with more threads")
+    columns = ("operator", *(counted(count, "thread") for count in traced.threads), *rest)
+    rows = [_operator(entry) for entry in traced.operators[:_MOST_ROWS]]
+    return [Paragraph(text), Table("thread_operators", columns, rows, short=_SHOWN)]
 
 
 def _operator(entry: OperatorThreads) -> Row:
-    times = [Number("-" if ms is None else numbers.ms(ms), ms) for ms in entry.ms]
-    return (
-        Name(located_name(counted_name(entry.instances, entry.operator), entry.where)),
-        *times,
-        Number(numbers.speedup(entry.speedup, entry.low, entry.high), entry.speedup),
-        numbers.interval(entry.low, entry.high),
-        Number(numbers.ms(entry.lost_ms), entry.lost_ms),
-        entry.scales,
-    )
+    name = Name(operator_name(entry.operator, entry.where, entry.instances))
+    faster = Number(numbers.speedup(entry.speedup, entry.low, entry.high), entry.speedup)
+    told = (faster, numbers.interval(entry.low, entry.high), numbers.ms_cell(entry.lost_ms), entry.scales)
+    return (name, *map(numbers.ms_cell, entry.ms), *told)

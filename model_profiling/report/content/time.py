@@ -8,8 +8,13 @@ from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Number, Paragraph, Picture, Row, Section, Table
 from model_profiling.report.charts import MOST_DRAWN
+from model_profiling.report.words import bounded_factor
 
 FASTER = "times faster (95 % interval)"
+_LEGEND = (
+    "Means of undisturbed times over the same typical executions, so that rows add up. Intervals of parts hold "
+    "together, that of the whole by itself. ~: no difference seen. Runtime: what ExecuTorch took besides them."
+)
 
 
 def categories(run: RunView, experiments: int = 0) -> Section | None:
@@ -17,29 +22,21 @@ def categories(run: RunView, experiments: int = 0) -> Section | None:
     if not run.measured or not run.shown:
         return None
     blocks: list[Block] = []
+    caption = f"{run.summary.model}: time by category of operator, traced."
     if experiments > len(run.summary.experiments):
         blocks.append(Paragraph(omitted_note(run, experiments)))
     for number, comparison in enumerate(run.summary.comparisons, 1):
-        if number > 1:
-            blocks.append(Paragraph(comparison.shift.sentence))
-        caption = "Above in milliseconds, below in percent of each bar. Traced executions."
+        blocks += [Paragraph(comparison.shift.sentence)] if number > 1 else []
         blocks += [Picture(numbered("shift", number), caption), _changes(run, comparison)]
     if len(run.summary.comparisons) > MOST_DRAWN:
         blocks.append(Paragraph(f"Only the first {MOST_DRAWN} comparisons have pictures; the tables show all."))
-    if not run.summary.comparisons:
-        blocks.append(Picture("shift", "Above in milliseconds, below in percent. Traced executions."))
-    for name in run.alone:
-        blocks.append(_alone(run.label(name), run.summary.experiments[name].breakdown))
-    blocks += unreliable_notes(run)
-    blocks.append(
-        Paragraph(
-            "Times are means of undisturbed executions of each operator; they add up to Method::execute. "
-            "Intervals hold for all rows together, from launches; with too few launches there is no ratio. "
-            "Runtime is what ExecuTorch itself took around the operators. "
-            "~ means that the interval does not show a difference."
-        )
-    )
-    return Section("categories", "Where the time goes", blocks)
+    blocks += [Picture("shift", caption)] if not run.summary.comparisons else []
+    blocks += [_alone(run.label(name), run.summary.experiments[name].breakdown) for name in run.alone]
+    unreliable = [(run.label(name), run.summary.experiments[name].breakdown.unreliable) for name in run.shown]
+    blocks += [Paragraph(f"Do not rely on the times of {label}: {why}.") for label, why in unreliable if why]
+    blocks.append(Paragraph(_LEGEND))
+    sentences = [comparison.shift.sentence for comparison in run.summary.comparisons[:1]]
+    return Section("categories", "Where the time goes", blocks, result=" ".join(sentences))
 
 
 def omitted_note(run: RunView, experiments: int) -> str:
@@ -51,12 +48,6 @@ def omitted_note(run: RunView, experiments: int) -> str:
     )
 
 
-def unreliable_notes(run: RunView) -> list[Block]:
-    """Say of which experiments the times of operators cannot be relied on, and why."""
-    shown = [(run.label(name), run.summary.experiments[name].breakdown.unreliable) for name in run.shown]
-    return [Paragraph(f"Do not rely on the times of {label}: {why}.") for label, why in shown if why]
-
-
 def numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}_{number}"
 
@@ -65,37 +56,36 @@ def _changes(run: RunView, comparison: ProfileComparison) -> Table:
     before, after = run.sides(comparison.before, comparison.after)
     columns = ("category", before, "share", after, "share", FASTER)
     rows = [change_row(change.name, change) for change in comparison.categories if change.before_ms or change.after_ms]
-    rows.append(change_row("Method::execute", comparison.execute))
+    rows += _whole(run, comparison)
     return Table("categories", columns, rows)
 
 
+def _whole(run: RunView, comparison: ProfileComparison) -> list[Row]:
+    """Return the sum, and what leads from it to the latency that the first screen has: the tracer's cost."""
+    pair, whole = (comparison.before, comparison.after), comparison.execute
+    latency = next((c for c in run.metrics.comparisons if (c.before, c.after) == pair), None)
+    rows = [change_row("Method::execute", whole)]
+    if latency is None or latency.contended or not all(map(run.execution_ms, pair)):
+        return rows
+    none = numbers.NOTHING
+    traced = latency.before_ms - whole.before_ms, latency.after_ms - whole.after_ms
+    before, after = (numbers.cell(ms, "{:+.3f} ms".format) for ms in traced)
+    ends = numbers.ms_cell(latency.before_ms), none, numbers.ms_cell(latency.after_ms), none
+    ratio = Number(" ".join(bounded_factor(latency)), latency.ratio)
+    return [*rows, ("less the tracer", before, none, after, none, none), ("an execution", *ends, ratio)]
+
+
 def change_row(name: str, change: Change) -> Row:
-    return (
-        name,
-        Number(numbers.ms(change.before_ms), change.before_ms),
-        Number(numbers.share(change.before_share), change.before_share),
-        Number(numbers.ms(change.after_ms), change.after_ms),
-        Number(numbers.share(change.after_share), change.after_share),
-        speedup_number(change),
-    )
-
-
-def speedup_number(change: Change) -> Number:
-    return Number(numbers.bounded_speedup(change.ratio, change.low, change.high), change.ratio)
+    before = numbers.ms_cell(change.before_ms), numbers.share_cell(change.before_share)
+    after = numbers.ms_cell(change.after_ms), numbers.share_cell(change.after_share)
+    return (name, *before, *after, numbers.speedup_cell(change))
 
 
 def _alone(label: str, breakdown: Breakdown) -> Table:
     rows: list[Row] = [
-        (
-            entry.category,
-            Number(numbers.ms(entry.ms), entry.ms),
-            Number(numbers.share(entry.share), entry.share),
-            Number(str(entry.instances), entry.instances),
-        )
-        for entry in breakdown.categories
-        if entry.ms
+        (e.category, numbers.ms_cell(e.ms), numbers.share_cell(e.share), numbers.count_cell(e.instances))
+        for e in breakdown.categories
+        if e.ms
     ]
-    whole = Number(numbers.ms(breakdown.execute_ms), breakdown.execute_ms)
-    count = len(breakdown.instances)
-    rows.append(("Method::execute", whole, Number(numbers.share(1.0), 1.0), Number(str(count), count)))
-    return Table("categories", ("category", label, "share", "operators"), rows)
+    whole = numbers.ms_cell(breakdown.execute_ms), numbers.share_cell(1.0), numbers.count_cell(len(breakdown.instances))
+    return Table("categories", ("category", label, "share", "operators"), [*rows, ("Method::execute", *whole)])

@@ -1,4 +1,4 @@
-"""A process that draws, spoken to through its pipes.
+"""Processes that draw, spoken to through their pipes.
 
 It is neither a fork (of a process that has threads, it may never wake up) nor one of multiprocessing's, which run the
 caller's main module again: a script without a `__main__` guard would start itself, and one from standard input has no
@@ -8,12 +8,15 @@ file to run. It works the same in a script, a notebook and a REPL.
 import contextlib
 import os
 import pickle
+import queue
 import re
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
 from typing import IO, Any
 
 from model_profiling.base.code_path import python_command
@@ -21,8 +24,25 @@ from model_profiling.base.directories import remedy
 from model_profiling.base.errors import RunError, SetupError
 from model_profiling.base.programs import ChildProcess, StartError, start
 from model_profiling.report.drawing import vega
+from model_profiling.report.drawing.vega import SCREEN_SCALE, Drawing
 
 _REPORT_IT = "Check free memory, `ulimit -n` and `ulimit -u`; else please report it with the run directory."
+# A second process halves the drawing, but on two cores its own start would cost as much.
+_HANDS = 2 if (os.cpu_count() or 1) > 2 else 1
+# Drawn first, for nobody to see: by then the library has compiled most of what it needs.
+_SKETCH: dict[str, Any] = {
+    "vconcat": [
+        {
+            "title": "sketch",
+            "data": {"values": [{"a": place, "b": str(place % 3)} for place in range(20)]},
+            "layer": [
+                {"mark": mark, "encoding": {"x": {"field": "a", "type": "quantitative"}, "color": {"field": "b"}}}
+                for mark in ("bar", "text", "line", "point")
+            ],
+        }
+    ]
+    * 2
+}
 
 
 class DrawingProcess:
@@ -66,6 +86,41 @@ class DrawingProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+
+
+class DrawingPool:
+    """Holds processes that draw: started early, they are ready when a run has been read, and draw while the rest of a
+    report is written. Ask for pictures early and for their results late."""
+
+    def __enter__(self) -> "DrawingPool":
+        self._hands = [DrawingProcess() for _ in range(_HANDS)]
+        self._free: queue.SimpleQueue[DrawingProcess] = queue.SimpleQueue()
+        for hand in self._hands:
+            self._free.put(hand)
+        self._pool = ThreadPoolExecutor(max_workers=_HANDS)
+        for _ in range(_HANDS):
+            self._pool.submit(self._ask, "draw", _SKETCH, SCREEN_SCALE)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for hand in self._hands:
+            hand.close()
+
+    def svg(self, spec: dict[str, Any]) -> "Future[str]":
+        return self._pool.submit(self._ask, "svg", spec)
+
+    def draw(self, spec: dict[str, Any], scale: float = SCREEN_SCALE) -> "Future[Drawing]":
+        return self._pool.submit(self._ask, "draw", spec, scale)
+
+    def _ask(self, *question: Any) -> Any:
+        hand = self._free.get()
+        try:
+            return hand.ask(*question)
+        finally:
+            self._free.put(hand)
 
 
 def serve() -> None:

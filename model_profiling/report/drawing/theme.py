@@ -1,5 +1,6 @@
 """Colours of the pictures: told apart with deuteranopia, readable on paper, on white and on black."""
 
+import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -40,10 +41,8 @@ THEMES = {theme.name: theme for theme in (LIGHT, DARK)}
 
 def for_page(svg: str) -> str:
     """Leave a light picture's colours to the page's style, so that one picture serves light, dark and print."""
-    for name in ("text", "quiet", "grid", "paper", "after"):
-        colour = getattr(LIGHT, name)
-        for attribute in ("fill", "stroke"):
-            svg = svg.replace(f'{attribute}="{colour}"', f'{attribute}="var(--{name})"')
+    for name, attribute in itertools.product(("text", "quiet", "grid", "paper", "after"), ("fill", "stroke")):
+        svg = svg.replace(f'{attribute}="{getattr(LIGHT, name)}"', f'{attribute}="var(--{name})"')
     return svg
 
 
@@ -62,30 +61,15 @@ def config(theme: Theme) -> dict[str, object]:
     """Return Vega-Lite's config for a theme."""
     font = "Liberation Sans, Arial, Helvetica, sans-serif"
     quiet = {"labelColor": theme.quiet, "titleColor": theme.quiet, "labelFont": font, "titleFont": font}
-    axis = {
-        **quiet,
-        "gridColor": theme.grid,
-        "domainColor": theme.quiet,
-        "tickColor": theme.quiet,
-        "labelFontSize": 11,
-        "titleFontSize": 11,
-        "titleFontWeight": "normal",
-    }
+    small = {**quiet, "labelFontSize": 11, "titleFontSize": 11}
+    lines = {"gridColor": theme.grid, "domainColor": theme.quiet, "tickColor": theme.quiet}
+    title = {"color": theme.text, "font": font, "fontSize": 14, "anchor": "start", "offset": 12}
     return {
         "background": theme.paper,
         "font": font,
         "view": {"stroke": None},
-        "axis": axis,
-        "legend": {**quiet, "labelFontSize": 11, "titleFontSize": 11, "symbolType": "square", "columnPadding": 22},
-        "title": {
-            "color": theme.text,
-            "subtitleColor": theme.quiet,
-            "fontSize": 14,
-            "subtitleFontSize": 11,
-            "anchor": "start",
-            "font": font,
-            "subtitleFont": font,
-            "offset": 12,
-        },
+        "axis": {**small, **lines, "titleFontWeight": "normal"},
+        "legend": {**small, "symbolType": "square", "columnPadding": 22},
+        "title": {**title, "subtitleColor": theme.quiet, "subtitleFont": font, "subtitleFontSize": 11},
         "text": {"color": theme.text, "font": font, "fontSize": 11},
     }

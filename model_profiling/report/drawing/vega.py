@@ -4,8 +4,8 @@ import json
 import zlib
 from typing import Any, NamedTuple
 
-from model_profiling.base.png import png_chunk
 from model_profiling.base.visible import visible_values
+from model_profiling.store.derived import png_chunk
 
 _VEGA_LITE = "5.20"
 # Pixels per unit of a picture on paper: 760 units wide, 4 makes about 430 dots per inch over 18 cm.

@@ -9,9 +9,8 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.run.summary import has_times
 from model_profiling.analysis.timing.breakdown import CategoryTime
 from model_profiling.analysis.timing.latency import Latency
-from model_profiling.report import kernel_view
+from model_profiling.report import kernel_view, markdown
 from model_profiling.report.files import tables
-from model_profiling.report.files.pipeline_summary import pipeline_summary
 from model_profiling.store.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
 from model_profiling.store.derived import DerivedWriter, OutdatedFile
 from model_profiling.store.run_directory import LatencySource, ModelRecord, RunStatus, experiment_file
@@ -112,3 +111,10 @@ def _pipeline_summary(run: RunView) -> PipelineSummary:
         advice={name: experiment.advice for name, experiment in summary.experiments.items()},
         notes=summary.notes,
     )
+
+
+def pipeline_summary(run: RunView) -> str:
+    """Return the summary as Markdown."""
+    from model_profiling.report.content.whole import summary  # which loads every section of a report
+
+    return markdown.render(summary(run))

@@ -4,15 +4,20 @@ import shlex
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from model_profiling.analysis.run.run_view import RunView
+from model_profiling.analysis.timing.profile import Profile
+from model_profiling.analysis.timing.spans import Span, spans
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, RunError
-from model_profiling.report import charts, content
-from model_profiling.report.drawing.drawing_pool import DrawingPool
+from model_profiling.report import charts
+from model_profiling.report.content import whole as content
+from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, THEMES
 from model_profiling.report.drawing.vega import PAPER_SCALE, Drawing, compress_png
-from model_profiling.report.files import perfetto
 from model_profiling.report.files.artifact_files import write_artifacts
 from model_profiling.report.markdown import render
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
@@ -40,18 +45,18 @@ def write_report(
         try:
             pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
         except RunError as error:
-            writer.write_text(output, render(report), renew)
+            writer.write_text(output, render(report, detail="usual"), renew)
             writer.finish()
             error.hint += f" The report without pictures is in {output}."
             raise
-        writer.write_text(output, render(report, pictures), renew)
+        writer.write_text(output, render(report, pictures, detail="usual"), renew)
         written.insert(0, output)
     if page:
         from model_profiling.report import html
 
         figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
         written.append(output.with_suffix(".html"))
-        writer.write_text(written[-1], html.page(run, report, figures), renew)
+        writer.write_text(written[-1], html.run_page(run, report, figures), renew)
     return written, writer.finish()
 
 
@@ -65,13 +70,9 @@ def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[Ou
         files.write_text(output, html.graph(run))
         return output, []
     place = output or run.path / GRAPH_PAGE
-    writer = DerivedWriter(run)
-    # Everything that derives from the run is of the same state of it.
-    write_artifacts(run, writer)
-    words = ["graph {dir}"]
-    if place.resolve() != (run.path / GRAPH_PAGE).resolve():
-        words.append(_to(run.path, place))
-    writer.write_text(place, html.graph(run), " ".join([*words, *_forecast(run)]))
+    writer = _writer(run)
+    words = ["graph {dir}", *_to(run, place, GRAPH_PAGE), *_forecast(run)]
+    writer.write_text(place, html.graph(run), " ".join(words))
     return place, writer.finish()
 
 
@@ -79,28 +80,27 @@ def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
     """Write graphs and overlays for Google's Model Explorer into the run directory, what is of most interest first."""
     from model_profiling.report.files import model_explorer
 
-    writer, home = DerivedWriter(run), run.path / MODEL_EXPLORER
+    writer, home = _writer(run), run.path / MODEL_EXPLORER
     renew = " ".join(["report {dir} --model-explorer", *_forecast(run)])
-    write_artifacts(run, writer)
-    made = {name: files.json_bytes(graph, indent=0) for name, graph in model_explorer.graphs(run).items()}
-    made |= {name: files.json_bytes(overlay, indent=0) for name, overlay in model_explorer.overlays(run).items()}
+    made = {**model_explorer.graphs(run), **model_explorer.overlays(run)}
     for name, data in made.items():
-        writer.write_bytes(home / name, data, renew)
+        writer.write_bytes(home / name, files.json_bytes(data, indent=0), renew)
     return [home / name for name in made], writer.finish()
 
 
 def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
     """Return the command that writes this report again."""
-    words = ["report {dir}", *(["--html"] if page else [])]
-    if output.resolve() != (run.path / REPORT).resolve():
-        words.append(_to(run.path, output))
-    words += _chosen(run)
-    if title:
-        words.append(f"--title {shlex.quote(title)}")
-    words += _forecast(run)
-    if run.target is not None:
-        words.append(f"--target {shlex.quote(str(run.target))}")
+    words = ["report {dir}", *(["--html"] if page else []), *_to(run, output, REPORT), *_chosen(run)]
+    words += [*([f"--title {shlex.quote(title)}"] if title else []), *_forecast(run)]
+    words += [f"--target {shlex.quote(str(run.target))}"] if run.target is not None else []
     return " ".join(words)
+
+
+def _writer(run: RunView) -> DerivedWriter:
+    """Return a writer after all that derives from the run: everything in its directory is of one state of it."""
+    writer = DerivedWriter(run)
+    write_artifacts(run, writer)
+    return writer
 
 
 def _forecast(run: RunView) -> list[str]:
@@ -112,12 +112,14 @@ def _chosen(run: RunView) -> list[str]:
     return [f"--experiment {shlex.quote(name)}" for name in run.asked]
 
 
-def _to(path: Path, output: Path) -> str:
-    """Return `--out`, relative to the run directory where it lies in there: a run directory may be moved."""
-    home, place = path.resolve(), output.resolve()
+def _to(run: RunView, output: Path, usual: str = "") -> list[str]:
+    """Return `--out` for what is not in its `usual` place, relative to its run directory, which may be moved."""
+    home, place = run.path.resolve(), output.resolve()
+    if usual and place == (home / usual).resolve():
+        return []
     if place.is_relative_to(home):
-        return f"--out {{dir}}/{shlex.quote(str(place.relative_to(home)))}"
-    return f"--out {shlex.quote(str(output))}"
+        return [f"--out {{dir}}/{shlex.quote(str(place.relative_to(home)))}"]
+    return [f"--out {shlex.quote(str(output))}"]
 
 
 def write_pictures(
@@ -139,7 +141,7 @@ def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) 
     if not run.measured or not run.shown:
         return []
     profiles = {name: run.profiles[name] for name in run.shown}
-    trace = {**perfetto.trace(run.summary.model, profiles), "sources": run.sources}
+    trace = {**trace_of(run.summary.model, profiles), "sources": run.sources}
     writer.write_bytes(output, files.json_bytes(trace, indent=0), renew)
     return [output]
 
@@ -154,11 +156,54 @@ def write_picture(
         known = f"There are: {', '.join(specs)}." if specs else "Run on real hardware for pictures of time."
         raise InputError(f"{run.directory} has no picture '{name}': {why}", known)
     drawing = artist.draw(specs[name], PAPER_SCALE).result()
-    words = [f"report {{dir}} --png {name} --theme {theme} --width {width}", *_chosen(run), _to(run.path, output)]
-    renew = " ".join(words)
-    writer = DerivedWriter(run)
-    # Everything that derives from the run is of the same state of it.
-    write_artifacts(run, writer)
+    words = [f"report {{dir}} --png {name} --theme {theme} --width {width}", *_chosen(run), *_to(run, output)]
+    writer = _writer(run)
     data = drawing.svg.encode() if output.suffix == ".svg" else compress_png(drawing.png)
-    writer.write_bytes(output, data, renew)
+    writer.write_bytes(output, data, " ".join(words))
     return [output], writer.finish()
+
+
+# Executions per experiment: enough to see how they differ, few enough to load at once.
+MOST_EXECUTIONS = 10
+# Chrome's trace viewer knows colours by these names only; Perfetto colours by name and shows the category.
+_COLOURS = {
+    "CONV": "thread_state_running",
+    "GEMM": "thread_state_runnable",
+    "Data Movement": "thread_state_iowait",
+    "Elementwise": "rail_animation",
+    "Other": "grey",
+    "Runtime": "good",
+}
+# What a viewer shows of a span that is chosen.
+_TOLD = ("category", "kind", "where", "dtype", "algorithm")
+# Executions are drawn one after another with this much between them; when each really began is not in the dump.
+_GAP_US = 50.0
+
+
+def trace_of(model: str, profiles: dict[str, Profile]) -> dict[str, Any]:
+    """Return one track per experiment; on it typical executions in a row, calls and operators nested."""
+    events: list[dict[str, Any]] = [_meta("process_name", 0, model)]
+    for track, (experiment, profile) in enumerate(profiles.items(), 1):
+        events.append(_meta("thread_name", track, experiment))
+        begin = 0.0
+        # The executions closest to the median, in the order they ran.
+        distance = np.abs(profile.execute - np.median(profile.execute))
+        for execution in sorted(np.argsort(distance, kind="stable")[:MOST_EXECUTIONS].tolist()):
+            events += [_event(span, execution, track, begin) for span in spans(profile, execution)]
+            begin += float(profile.execute[execution]) / 1e3 + _GAP_US
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"model": model}}
+
+
+def _meta(what: str, track: int, name: str) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": 1, "tid": track, "args": {"name": name}}
+
+
+def _event(span: Span, execution: int, track: int, begin: float) -> dict[str, Any]:
+    return {
+        "name": f"Method::execute, execution {execution}" if span.depth == 0 else span.name,
+        "cat": span.category,
+        **{"ph": "X", "pid": 1, "tid": track},
+        **{"ts": round(begin + span.start_us, 3), "dur": round(span.duration_us, 3)},
+        "cname": _COLOURS.get(span.category, "grey"),
+        "args": {**{name: getattr(span, name) for name in _TOLD}, "execution": execution},
+    }

@@ -7,34 +7,25 @@ from collections.abc import Iterable
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import ProfileComparison
-from model_profiling.analysis.compare.grouping import instance_groups
+from model_profiling.analysis.compare.comparison import ProfileComparison, instance_groups
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.process.scaling import Scaling
-from model_profiling.analysis.roofs.group_work import GroupWork, group_work, roofs_by_row
-from model_profiling.analysis.roofs.roofline import Roofline
+from model_profiling.analysis.roofs.roofline import GroupWork, Roofline, group_work, roofs_by_row
 from model_profiling.analysis.sme2.xnntrace import TracedKernel
 from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.analysis.timing.profile import Instance, Profile
+from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base.visible import visible
 
+_KIND = ("operator", "category", "kind", "where", "dtype", "algorithm")
+_SPENT = ("ms", "share", "median_ms", "mad_ms", "p95_ms")
 KERNEL_COLUMNS = ("kernel", "purpose", "instructions", "count")
-TIMELINE_COLUMNS = (
-    "run", "index", "name", "operator", "category", "kind", "where", "dtype", "algorithm",
-    "chain", "instruction", "start_ms", "duration_ms",
-)  # fmt: skip
+TIMELINE_COLUMNS = ("run", "index", "name", *_KIND, "chain", "instruction", "start_ms", "duration_ms")
 CHANGE_COLUMNS = (
     "before", "after", "category", "kind", "where", "instruction",
     "before_ms", "after_ms", "before_share", "after_share", "ratio", "low", "high", "module", "source_line",
 )  # fmt: skip
-OPERATOR_COLUMNS = (
-    "operator", "category", "kind", "where", "dtype", "algorithm", "instances",
-    "ms", "share", "median_ms", "mad_ms", "p95_ms",
-)  # fmt: skip
-INSTANCE_COLUMNS = (
-    "index", "name", "operator", "category", "kind", "where", "dtype", "algorithm", "chain", "instruction",
-    "ms", "share", "median_ms", "mad_ms", "p95_ms",
-)  # fmt: skip
+OPERATOR_COLUMNS = (*_KIND, "instances", *_SPENT)
+INSTANCE_COLUMNS = ("index", "name", *_KIND, "chain", "instruction", *_SPENT)
 WORK_COLUMNS = GroupWork.__struct_fields__
 THREAD_COLUMNS = (
     "experiment", "switched_off", "threads", "median_ms", "speedup", "low", "high", "verdict", "efficiency", "best",
@@ -47,7 +38,12 @@ OPERATOR_THREAD_COLUMNS = (
 
 def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
     """Return one line per operator and execution; a runtime line is what ExecuTorch took for itself there."""
-    described = [_described(index, instance) for index, instance in enumerate(profile.instances)]
+    # What is the same for an operator in every execution is made once for all of them.
+    described = []
+    for index, x in enumerate(profile.instances):
+        kind = x.kind_of
+        head = (index, x.name, x.operator, x.category, kind.kind, x.where, kind.dtype, kind.algorithm)
+        described.append(csv_text((), [(*head, x.chain, x.instruction)]).strip("\n"))
     chosen = list(executions)
     starts, times = ((columns[:, chosen] / 1e6).T.tolist() for columns in (profile.starts, profile.times))
     lines = [csv_text(TIMELINE_COLUMNS, ())]
@@ -55,13 +51,6 @@ def timeline_csv(profile: Profile, executions: Iterable[int]) -> str:
         rows = zip(described, began, took, strict=True)
         lines += [f"{run},{text},{start:.6f},{time:.6f}\n" for text, start, time in rows]
     return "".join(lines)
-
-
-def _described(index: int, instance: Instance) -> str:
-    """Return what is the same for an operator in every execution, as CSV: made once for all of them."""
-    kind = instance.kind_of
-    head = (index, instance.name, instance.operator, instance.category, kind.kind, instance.where)
-    return csv_text((), [(*head, kind.dtype, kind.algorithm, instance.chain, instance.instruction)]).strip("\n")
 
 
 def operators_csv(breakdown: Breakdown, roofline: Roofline | None = None) -> str:

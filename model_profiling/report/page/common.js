@@ -14,3 +14,11 @@ const svgElement = (tag, attributes, text) => {
   if (text !== undefined) made.textContent = text;
   return made;
 };
+
+// Folded sections open when one goes to them, and all for paper.
+const unfold = (root) => root?.querySelectorAll(":scope > details.fold").forEach((fold) => { fold.open = true; });
+const follow = () => unfold(document.getElementById(decodeURIComponent(location.hash.slice(1))));
+window.addEventListener("hashchange", follow);
+window.addEventListener("beforeprint", () => document.querySelectorAll("details.fold").forEach((fold) => { fold.open = true; }));
+document.querySelectorAll("nav a").forEach((link) => link.addEventListener("click", () => setTimeout(follow)));
+follow();

@@ -322,6 +322,8 @@ const graphView = () => {
   offered();
   restart(false);
   fitAcross();
+  // Folded, it has no size yet.
+  graphSection.querySelector("details.fold")?.addEventListener("toggle", fitAcross);
   // For whoever prints: the whole picture, without what scrolls.
   graphSection.graphSvg = () => savedGraph(svg);
 };

@@ -56,3 +56,9 @@ for (const block of document.querySelectorAll(".table-block:has(.filter)")) {
   block.querySelector(".filter").addEventListener("input", () => filterRows(block));
   filterRows(block);
 }
+// Long tables show ten rows until one asks for all; while one looks for something, every row counts.
+for (const button of document.querySelectorAll(".all-rows"))
+  button.addEventListener("click", () => {
+    button.closest(".table-block").classList.add("whole");
+    button.remove();
+  });

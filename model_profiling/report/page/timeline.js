@@ -31,7 +31,8 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
     for (let tick = Math.ceil(view[0] / step) * step; tick <= view[1]; tick += step) {
       const x = ((tick - view[0]) / (view[1] - view[0])) * width;
       svg.append(svgElement("line", { x1: x, x2: x, y1: 0, y2: height - 18 }));
-      svg.append(svgElement("text", { class: "tick", x: x + 3, y: height - 6 }, time(tick, step)));
+      const last = x > width - 60;
+      svg.append(svgElement("text", { class: "tick", x: last ? x - 3 : x + 3, y: height - 6, "text-anchor": last ? "end" : "start" }, time(tick, step)));
     }
   };
 
@@ -173,7 +174,7 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
     grabbed = event.clientX;
   });
   // It reports the first size, too, which is drawn already.
-  new ResizeObserver(() => { if (canvas.clientWidth !== drawn) draw(); }).observe(canvas);
+  new ResizeObserver(() => { if (canvas.clientWidth && canvas.clientWidth !== drawn) draw(); }).observe(canvas);
   draw();
 };
 

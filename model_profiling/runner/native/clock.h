@@ -2,6 +2,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -36,9 +37,10 @@ inline long voluntary_switches() {
   return usage.ru_nvcsw;
 }
 
-// What tracers read: the time that passed less that in which the processor was taken from this process, by the system or by
-// the host of a virtual machine. An operator that was interrupted then takes as long as it computed. It holds for one thread:
-// where several work, one waits for the rest.
+// What tracers read: the time that passed less that in which the processor was taken from this process, by the system
+// or by the host of a virtual machine. An operator that was interrupted then takes as long as it computed. It is the
+// clock of the thread that started it: where several work, one waits for the rest. Other threads, which an operator
+// library may have, read the system's.
 class TracerClock {
  public:
 #ifdef __linux__
@@ -48,17 +50,18 @@ class TracerClock {
 #endif
 
   void start() {
+    thread_ = pthread_self();
     running_ = kSupported;
     read_ = checked_ = now_ns();
     computed_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     waits_ = voluntary_switches();
   }
 
-  bool running() const { return running_; }
+  bool running() const { return running_ && pthread_equal(thread_, pthread_self()); }
 
   int64_t now() {
     const int64_t now = now_ns();
-    // The system takes the processor away for longer than this, and asking it about every operator would slow them down.
+    // The system takes the processor away for longer, and asking it about every operator would slow them down.
     constexpr int64_t kMoment = 200000;
     if (now - read_ > kMoment) {
       const int64_t computed = clock_ns(CLOCK_THREAD_CPUTIME_ID);
@@ -76,13 +79,14 @@ class TracerClock {
 
  private:
   bool running_ = false;
+  pthread_t thread_{};
   int64_t read_ = 0, checked_ = 0, computed_ = 0, lost_ = 0;
   long waits_ = 0;
 };
 
 inline TracerClock tracer_clock;
 
-// A kernel trace (runner/kernel_trace.py) answers XNNPACK's reads itself, and knows XNNPACK by the address it calls from.
+// A kernel trace (runner/kernel_trace.py) answers XNNPACK's reads itself, and knows XNNPACK by the caller's address.
 using TraceClock = int (*)(void* caller, clockid_t, timespec*);
 inline TraceClock kernel_trace_clock = nullptr;
 

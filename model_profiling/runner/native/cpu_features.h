@@ -30,8 +30,8 @@ inline std::string table_problem(const std::vector<bool>& hidden) {
     const bool too_little = !table && known == Known::yes && feature.agreement != Agreement::AT_MOST;
     if (cpuinfo_isa[feature.offset] > 1 || too_much || too_little) {
       return std::string("the CPU feature table of this ExecuTorch is not laid out as expected: it says ") +
-          (table ? "yes" : "no") + " to '" + feature.name + "' where " + kProof + " says " +
-          (known == Known::yes ? "yes" : "no");
+             (table ? "yes" : "no") + " to '" + feature.name + "' where " + kProof + " says " +
+             (known == Known::yes ? "yes" : "no");
     }
   }
   return "";
@@ -56,9 +56,17 @@ struct FeatureReport {
   std::vector<std::string> present, disabled, absent, active;
 
   void print() const {
-    Line("features").add("arch", std::string(kArch)).add("proof", proof).add("unproven", unproven).add("present", present)
-        .add("disabled", disabled).add("absent", absent).add("active", active).print();
-    for (const auto& name : absent) std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());
+    Line("features")
+        .add("arch", std::string(kArch))
+        .add("proof", proof)
+        .add("unproven", unproven)
+        .add("present", present)
+        .add("disabled", disabled)
+        .add("absent", absent)
+        .add("active", active)
+        .print();
+    for (const auto& name : absent)
+      std::fprintf(stderr, "note: this CPU does not have '%s'; nothing to disable\n", name.c_str());
   }
 };
 
@@ -91,8 +99,7 @@ inline FeatureReport mask_features(const std::vector<std::string>& names) {
   }
   report.proof = std::string(kProof) + (hidden ? ", masked where cpuinfo reads it" : ", presence only");
   const auto present = [&](const Feature& feature) {
-    return in_table(feature) ||
-        (hidden && gone[&feature - kFeatures] && independently_known(feature) == Known::yes);
+    return in_table(feature) || (hidden && gone[&feature - kFeatures] && independently_known(feature) == Known::yes);
   };
   for (const std::string& name : names) {
     if (!present(find_feature(name))) report.absent.push_back(name);

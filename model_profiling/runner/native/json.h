@@ -54,9 +54,7 @@ class Line {
     return *this;
   }
 
-  void print() const {
-    std::fputs((text_ + "}\n").c_str(), stdout);
-  }
+  void print() const { std::fputs((text_ + "}\n").c_str(), stdout); }
 
  private:
   std::string text_;

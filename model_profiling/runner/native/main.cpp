@@ -25,7 +25,8 @@ std::vector<std::string> input_files(const std::vector<std::string>& given) {
   std::vector<std::string> files;
   for (const std::string& value : given) {
     if (::access(value.c_str(), F_OK) == 0) files.push_back(value);
-    else for (const auto& part : split(value, ',')) files.push_back(part);
+    else
+      for (const auto& part : split(value, ',')) files.push_back(part);
   }
   return files;
 }
@@ -75,18 +76,39 @@ long take_turn(Model& model, long count, long first_index, const Threads& thread
   // Where threads are more than CPUs, nobody can tell others from the threads of this process.
   if (threads.crowded()) preempted = 0;
   const auto outputs = describe_outputs(model.outputs());
-  Line("turn").add("runs", static_cast<int64_t>(count)).add("nonfinite", total_nonfinite(outputs))
-      .add("preempted", preempted).add("resident", memory_now().resident).print();
+  Line("turn")
+      .add("runs", static_cast<int64_t>(count))
+      .add("nonfinite", total_nonfinite(outputs))
+      .add("preempted", preempted)
+      .add("resident", memory_now().resident)
+      .print();
   std::fflush(stdout);
   return first_index + count;
 }
 
-long serve_turns(Model& model, const Threads& threads) {
+// Executes once with other inputs and writes the outputs, which are there when it is said.
+void predict(Model& model, const std::vector<std::string>& files, const std::string& output_base) {
+  if (output_base.empty()) throw Failure(Exit::USAGE, "`inputs` needs --output_file; see --help");
+  model.take_inputs(files);
+  model.run();
+  write_outputs(model.outputs(), output_base);
+  Line("predicted").add("outputs", describe_outputs(model.outputs())).print();
+  std::fflush(stdout);
+}
+
+long serve_turns(Model& model, const Threads& threads, const std::string& output_base) {
   long index = 0;
   for (std::string line; std::getline(std::cin, line);) {
     if (line == "quit") break;
     const std::string word = line.substr(0, line.find(' '));
-    if (word != "run" && word != "settle") throw Failure(Exit::USAGE, "expected `settle N`, `run N` or `quit` on standard input, not '" + line + "'");
+    if (word == "inputs") {
+      // Names of files may have spaces.
+      predict(model, split(line.substr(std::min(line.size(), word.size() + 1)), '\t'), output_base);
+      continue;
+    }
+    if (word != "run" && word != "settle")
+      throw Failure(Exit::USAGE,
+                    "expected `settle N`, `run N`, `inputs FILE` or `quit` on standard input, not '" + line + "'");
     const long count = parse_count(word, line.substr(std::min(line.size(), word.size() + 1)), 1);
     if (word == "run") {
       index = take_turn(model, count, index, threads);
@@ -118,7 +140,8 @@ int run(Options options, int64_t born_ns) {
   const FeatureReport features = mask_features(options.disable_features);
   features.print();
   if (options.list_features) return 0;
-  if (options.model_path.empty() && !options.list_operators) throw Failure(Exit::USAGE, "--model_path is needed; see --help");
+  if (options.model_path.empty() && !options.list_operators)
+    throw Failure(Exit::USAGE, "--model_path is needed; see --help");
   if (!options.fill.empty() && options.tokens.empty()) throw Failure(Exit::USAGE, "--fill needs --tokens; see --help");
   if (options.score > 0 && options.tokens.empty()) throw Failure(Exit::USAGE, "--score needs --tokens; see --help");
 
@@ -142,9 +165,7 @@ int run(Options options, int64_t born_ns) {
   const int64_t loaded_at = now_ns();
   const Memory loaded = memory_now();
 
-  const int64_t fill_start = now_ns();
   const int64_t filled = model.fill(options.fill);
-  const int64_t fill_ns = now_ns() - fill_start;
 
   std::vector<int64_t> warmup;
   int64_t first_result = 0;
@@ -159,33 +180,55 @@ int run(Options options, int64_t born_ns) {
   model.forget_trace();
   const bool stops = TracerClock::kSupported && !threads.several();
   if (stops && !options.etdump_path.empty()) tracer_clock.start();
-  Line("ready").add("method", options.method_name).add("threads", threads.count)
-      .add("load_ns", loaded_at - load_start).add("warmup_ns", warmup).add("backends", model.backends())
-      .add("inputs", model.input_descriptions()).add("outputs", describe_outputs(model.outputs()))
-      .add("before_load_ns", load_start - born_ns).add("program_ns", model.program_ns()).add("method_ns", model.method_ns())
-      .add("first_result_ns", first_result == 0 ? 0 : first_result - born_ns).add("cached_percent", cached)
-      .add("resident_before", before.resident).add("resident_loaded", loaded.resident).add("resident_first", first.resident)
+  Line("ready")
+      .add("method", options.method_name)
+      .add("threads", threads.count)
+      .add("load_ns", loaded_at - load_start)
+      .add("warmup_ns", warmup)
+      .add("backends", model.backends())
+      .add("inputs", model.input_descriptions())
+      .add("outputs", describe_outputs(model.outputs()))
+      .add("before_load_ns", load_start - born_ns)
+      .add("program_ns", model.program_ns())
+      .add("method_ns", model.method_ns())
+      .add("first_result_ns", first_result == 0 ? 0 : first_result - born_ns)
+      .add("cached_percent", cached)
+      .add("resident_before", before.resident)
+      .add("resident_loaded", loaded.resident)
+      .add("resident_first", first.resident)
       .add("resident_warm", warm)
-      .add("anonymous_before", before.anonymous).add("anonymous_loaded", loaded.anonymous)
-      .add("anonymous_first", first.anonymous).add("workspace", xnnpack.workspace)
-      .add("weight_cache", xnnpack.weight_cache).add("cpus", threads.cpus).add("stops_clock", static_cast<int64_t>(stops))
-      .add("filled", filled).add("fill_ns", filled > 0 ? fill_ns : 0).print();
+      .add("anonymous_before", before.anonymous)
+      .add("anonymous_loaded", loaded.anonymous)
+      .add("anonymous_first", first.anonymous)
+      .add("workspace", xnnpack.workspace)
+      .add("weight_cache", xnnpack.weight_cache)
+      .add("cpus", threads.cpus)
+      .add("stops_clock", static_cast<int64_t>(stops))
+      .add("filled", filled)
+      .print();
   std::fflush(stdout);
 
   long runs = 0;
-  if (options.paced) runs = serve_turns(model, threads);
+  if (options.paced) runs = serve_turns(model, threads, options.output_file);
   else if (options.num_executions > 0) runs = take_turn(model, options.num_executions, 0, threads);
 
   const double surprise = options.score > 0 ? model.surprise(options.score) : 0;
-  const size_t dumped = runs > 0 ? model.write_etdump(options.etdump_path) : 0;
+  if (runs > 0) model.write_etdump(options.etdump_path);
   if (!options.output_file.empty()) model.end_at_last_step();
   const auto outputs = describe_outputs(model.outputs());
   const int64_t bad = total_nonfinite(outputs);
-  if (bad > 0) std::fprintf(stderr, "warning: the outputs hold %lld values that are NaN or Inf\n", static_cast<long long>(bad));
+  if (bad > 0)
+    std::fprintf(stderr, "warning: the outputs hold %lld values that are NaN or Inf\n", static_cast<long long>(bad));
   if (!options.output_file.empty()) write_outputs(model.outputs(), options.output_file);
-  Line("done").add("runs", static_cast<int64_t>(runs)).add("etdump_bytes", static_cast<int64_t>(dumped)).add("outputs", outputs)
-      .add("resident", memory_now().resident).add("peak", peak_memory()).add("life_ns", now_ns() - born_ns).add("surprise", surprise)
-      .add("scored", static_cast<int64_t>(options.score > 0 ? options.score - 1 : 0)).print();
+  Line("done")
+      .add("runs", static_cast<int64_t>(runs))
+      .add("outputs", outputs)
+      .add("resident", memory_now().resident)
+      .add("peak", peak_memory())
+      .add("life_ns", now_ns() - born_ns)
+      .add("surprise", surprise)
+      .add("scored", static_cast<int64_t>(options.score > 0 ? options.score - 1 : 0))
+      .print();
   return 0;
 }
 

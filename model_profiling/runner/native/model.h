@@ -11,6 +11,8 @@
 #include <executorch/runtime/platform/runtime.h>
 
 #include <algorithm>
+#include <cstring>
+#include <fstream>
 #include <memory>
 #include <set>
 #include <string>
@@ -36,8 +38,8 @@ inline std::vector<std::string>& error_log() {
   return lines;
 }
 
-inline void keep_log(
-    et_timestamp_t, et_pal_log_level_t level, const char* file, const char*, size_t line, const char* message, size_t length) {
+inline void keep_log(et_timestamp_t, et_pal_log_level_t level, const char* file, const char*, size_t line,
+                     const char* message, size_t length) {
   const std::string text(message, length);
   if (level == et_pal_log_level_t::kError || level == et_pal_log_level_t::kFatal) error_log().push_back(text);
   std::fprintf(stderr, "%c [%s:%zu] %s\n", static_cast<char>(level), file, line, text.c_str());
@@ -55,7 +57,8 @@ inline void load_xnnpack(const std::string& library) {
 inline void load_operators(const std::vector<std::string>& libraries) {
   for (const std::string& library : libraries) {
     if (!dlopen(library.c_str(), RTLD_LAZY | RTLD_GLOBAL)) {
-      throw Failure(Exit::OPERATOR_MISSING, std::string("the operator library '") + library + "' cannot be loaded: " + dlerror());
+      throw Failure(Exit::OPERATOR_MISSING,
+                    std::string("the operator library '") + library + "' cannot be loaded: " + dlerror());
     }
   }
 }
@@ -73,18 +76,21 @@ struct XnnpackOptions {
   std::string weight_cache;
 };
 
-// Sets what is asked for and reads what is then in force. The wheel ships the backend without its header: the names of the
-// options, and what their values mean, are ExecuTorch's.
+// Sets what is asked for and reads what is then in force. The wheel ships the backend without its header: the names of
+// the options, and what their values mean, are ExecuTorch's.
 inline XnnpackOptions set_xnnpack_options(const Options& options) {
   using executorch::runtime::BackendOption;
-  static constexpr char kBackend[] = "XnnpackBackend", kWorkspace[] = "workspace_sharing_mode", kWeights[] = "weight_cache_enabled";
+  static constexpr char kBackend[] = "XnnpackBackend", kWorkspace[] = "workspace_sharing_mode",
+                        kWeights[] = "weight_cache_enabled";
   const std::vector<std::string> modes = {"disabled", "model", "global"};
   executorch::runtime::BackendOptions<2> asked;
   auto error = Error::Ok;
   if (!options.workspace.empty()) {
-    error = asked.set_option(kWorkspace, static_cast<int>(std::find(modes.begin(), modes.end(), options.workspace) - modes.begin()));
+    error = asked.set_option(
+        kWorkspace, static_cast<int>(std::find(modes.begin(), modes.end(), options.workspace) - modes.begin()));
   }
-  if (error == Error::Ok && !options.weight_cache.empty()) error = asked.set_option(kWeights, options.weight_cache == "on");
+  if (error == Error::Ok && !options.weight_cache.empty())
+    error = asked.set_option(kWeights, options.weight_cache == "on");
   if (error == Error::Ok && asked.view().size() > 0) error = executorch::runtime::set_option(kBackend, asked.view());
   if (error != Error::Ok) throw Failure(Exit::LOAD_FAILED, "XNNPACK refuses these options: " + last_logged());
   BackendOption found[2];
@@ -93,7 +99,8 @@ inline XnnpackOptions set_xnnpack_options(const Options& options) {
   found[0].value = -1;
   found[1].value = -1;
   XnnpackOptions in_force;
-  if (executorch::runtime::get_option(kBackend, executorch::runtime::Span<BackendOption>(found, 2)) != Error::Ok) return in_force;
+  if (executorch::runtime::get_option(kBackend, executorch::runtime::Span<BackendOption>(found, 2)) != Error::Ok)
+    return in_force;
   const int* const mode = std::get_if<int>(&found[0].value);
   if (mode != nullptr && *mode >= 0 && *mode < static_cast<int>(modes.size())) in_force.workspace = modes[*mode];
   const bool* const weights = std::get_if<bool>(&found[1].value);
@@ -107,9 +114,8 @@ inline size_t set_threads(long wanted) {
   if (wanted > 0) pool->_unsafe_reset_threadpool(static_cast<uint32_t>(wanted));
   const size_t have = pool->get_thread_count();
   if (wanted > 0 && have != static_cast<size_t>(wanted)) {
-    throw Failure(
-        Exit::THREADS_REFUSED,
-        std::to_string(wanted) + " threads were asked for but the thread pool has " + std::to_string(have));
+    throw Failure(Exit::THREADS_REFUSED,
+                  std::to_string(wanted) + " threads were asked for but the thread pool has " + std::to_string(have));
   }
   return have;
 }
@@ -122,9 +128,13 @@ inline void check_file(const std::string& path) {
   if (!file) throw Failure(Exit::MODEL_UNREADABLE, "model '" + path + "' cannot be read: " + std::strerror(errno));
   file.read(head, sizeof head);
   if (file.bad()) throw Failure(Exit::MODEL_UNREADABLE, "model '" + path + "' cannot be read: " + std::strerror(errno));
-  if (file.gcount() < 8) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is not a .pte: it has only " + std::to_string(file.gcount()) + " bytes");
-  if (std::memcmp(head + 4, "BP", 2) == 0) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is a bundled program (.bpte); export a plain .pte");
-  if (std::memcmp(head + 4, "ET12", 4) != 0) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is not a .pte: it does not carry the identifier ET12");
+  if (file.gcount() < 8)
+    throw Failure(Exit::MODEL_INVALID,
+                  "model '" + path + "' is not a .pte: it has only " + std::to_string(file.gcount()) + " bytes");
+  if (std::memcmp(head + 4, "BP", 2) == 0)
+    throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is a bundled program (.bpte); export a plain .pte");
+  if (std::memcmp(head + 4, "ET12", 4) != 0)
+    throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is not a .pte: it does not carry the identifier ET12");
 }
 
 class Model {
@@ -138,16 +148,23 @@ class Model {
     for (const Fill& fill : options.fill) shared = shared || fill.method != method_;
     constexpr auto kMode = Module::LoadMode::Mmap;
     module_ = options.data_path.empty()
-        ? std::make_unique<Module>(options.model_path, kMode, std::move(tracer), nullptr, nullptr, shared)
-        : std::make_unique<Module>(options.model_path, options.data_path, kMode, std::move(tracer), nullptr, nullptr, shared);
+                  ? std::make_unique<Module>(options.model_path, kMode, std::move(tracer), nullptr, nullptr, shared)
+                  : std::make_unique<Module>(options.model_path, options.data_path, kMode, std::move(tracer), nullptr,
+                                             nullptr, shared);
     load(options);
     if (!options.tokens.empty()) {
       prepare_steps(options);
       return;
     }
-    inputs_ = std::make_unique<Inputs>(*module_->method_meta(method_), options.inputs, dynamic_inputs());
-    steps_.push_back(inputs_->values());
+    take_inputs(options.inputs);
+  }
+
+  // Has what runs from now on take these files.
+  void take_inputs(const std::vector<std::string>& files) {
+    inputs_ = std::make_unique<Inputs>(*module_->method_meta(method_), files, dynamic_inputs());
+    steps_ = {inputs_->values()};
     descriptions_ = inputs_->descriptions();
+    turn_ = 0;
   }
 
   // Reads what comes before the steps of a sequence. Returns how many tokens that were.
@@ -162,7 +179,7 @@ class Model {
     return filled;
   }
 
-  // How surprising tokens are to the model: the sum over `count` - 1 tokens of -log of the probability that it gave them.
+  // How surprising tokens are to the model: the sum of -log of the probability that it gave to `count` - 1 of them.
   double surprise(long count) {
     double sum = 0;
     for (long i = 0; i + 1 < count; ++i) {
@@ -199,7 +216,8 @@ class Model {
   size_t write_etdump(const std::string& path) {
     if (tracer_ == nullptr) return 0;
     const auto dump = tracer_->get_etdump_data();
-    if (dump.buf == nullptr || dump.size == 0) throw Failure(Exit::OUTPUT_UNWRITABLE, "the tracer recorded nothing; no ETDump was written");
+    if (dump.buf == nullptr || dump.size == 0)
+      throw Failure(Exit::OUTPUT_UNWRITABLE, "the tracer recorded nothing; no ETDump was written");
     write_file(path, dump.buf, dump.size, "ETDump");
     std::free(dump.buf);
     return dump.size;
@@ -216,7 +234,8 @@ class Model {
   void load(const Options& options) {
     const int64_t start = now_ns();
     if (module_->load(Program::Verification::InternalConsistency) != Error::Ok) {
-      throw Failure(Exit::MODEL_INVALID, "model '" + options.model_path + "' is damaged or truncated: " + last_logged());
+      throw Failure(Exit::MODEL_INVALID,
+                    "model '" + options.model_path + "' is damaged or truncated: " + last_logged());
     }
     program_ns_ = now_ns() - start;
     std::vector<std::string> methods = {method_};
@@ -228,19 +247,24 @@ class Model {
 
   void load_method(const std::string& path, const std::string& method) {
     const auto meta = module_->method_meta(method);
-    if (!meta.ok()) throw Failure(Exit::USAGE, "the model has no method '" + method + "'; choose one with --method: " + method_names());
+    if (!meta.ok())
+      throw Failure(Exit::USAGE,
+                    "the model has no method '" + method + "'; choose one with --method: " + method_names());
     for (size_t i = 0; i < meta->num_backends(); ++i) {
       const auto name = meta->get_backend_name(i);
       if (!name.ok()) throw Failure(Exit::MODEL_INVALID, "model '" + path + "' is damaged: a delegate without a name");
       if (executorch::runtime::get_backend_class(*name) == nullptr) {
-        throw Failure(Exit::BACKEND_MISSING, std::string("the model needs the backend '") + *name + "', which this runner does not have");
+        throw Failure(Exit::BACKEND_MISSING,
+                      std::string("the model needs the backend '") + *name + "', which this runner does not have");
       }
       if (std::find(backends_.begin(), backends_.end(), *name) == backends_.end()) backends_.emplace_back(*name);
     }
     const int64_t method_start = now_ns();
     const Error error = module_->load_method(method);
     method_ns_ += now_ns() - method_start;
-    if (error == Error::OperatorMissing) throw Failure(Exit::OPERATOR_MISSING, "the model needs operators this runner does not have: " + missing_operators());
+    if (error == Error::OperatorMissing)
+      throw Failure(Exit::OPERATOR_MISSING,
+                    "the model needs operators this runner does not have: " + missing_operators());
     if (error == Error::Ok) return;
     const std::string why = std::string(" (") + executorch::runtime::to_string(error) + "): " + last_logged();
     if (error == Error::InvalidProgram || error == Error::DelegateInvalidCompatibility) {
@@ -256,7 +280,8 @@ class Model {
     if (!method.ok()) return found;
     for (size_t i = 0; i < (*method)->inputs_size(); ++i) {
       const EValue& value = (*method)->get_input(i);
-      found.push_back(value.isTensor() && value.toTensor().shape_dynamism() != executorch::runtime::TensorShapeDynamism::STATIC);
+      found.push_back(value.isTensor() &&
+                      value.toTensor().shape_dynamism() != executorch::runtime::TensorShapeDynamism::STATIC);
     }
     return found;
   }
@@ -274,7 +299,8 @@ class Model {
 
   void keep(executorch::runtime::Result<std::vector<EValue>> result) {
     if (!result.ok()) {
-      throw Failure(Exit::EXECUTION_FAILED, std::string("execution failed (") + executorch::runtime::to_string(result.error()) + "): " + last_logged());
+      throw Failure(Exit::EXECUTION_FAILED, std::string("execution failed (") +
+                                                executorch::runtime::to_string(result.error()) + "): " + last_logged());
     }
     outputs_ = std::move(*result);
   }
@@ -282,7 +308,8 @@ class Model {
   std::string method_names() {
     std::string all;
     const auto names = module_->method_names();
-    if (names.ok()) for (const auto& name : *names) all += (all.empty() ? "" : ", ") + name;
+    if (names.ok())
+      for (const auto& name : *names) all += (all.empty() ? "" : ", ") + name;
     return all;
   }
 

@@ -28,8 +28,8 @@
 namespace kit {
 
 // When the system started this process, on the clock of now_ns(); now, where it does not say.
-// Linux tells when in ticks of some milliseconds. Until `main` a process computes and hardly ever waits, so that the time it
-// has computed says more exactly how old it is; the ticks bound it from both sides. To be called first of all.
+// Linux tells when in ticks of some milliseconds. Until `main` a process computes and hardly ever waits, so that the
+// time it has computed says more exactly how old it is; the ticks bound it from both sides. To be called first of all.
 inline int64_t born_ns() {
 #ifdef __APPLE__
   int name[] = {CTL_KERN, KERN_PROC, KERN_PROC_PID, static_cast<int>(getpid())};
@@ -120,7 +120,7 @@ inline int64_t allowed_cpus() {
 #endif
 }
 
-// How long all threads of this process together have waited for a CPU that others had; -1 where the system does not say.
+// How long all threads of this process together have waited for a CPU that others had; -1: the system does not say.
 inline int64_t waited_ns() {
 #ifdef __linux__
   DIR* const threads = opendir("/proc/self/task");
@@ -144,11 +144,11 @@ inline int64_t waited_ns() {
 #endif
 }
 
-// Which part of a file the system has in its page cache, in percent, dropped before if `drop`: -1 where that is not known.
-// Pages that another process has mapped stay.
+// Which part of a file the system has in its page cache, in percent, dropped before if `drop`: -1 where that is not
+// known. Pages that another process has mapped stay.
 inline int64_t cached_percent(const std::string& path, bool drop) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  struct stat status {};
+  struct stat status{};
   if (file < 0) return -1;
   int64_t percent = -1;
   if (fstat(file, &status) == 0 && status.st_size > 0) {

@@ -1,7 +1,8 @@
-// Tensors in and out: inputs from .npy or raw files checked against the program's signature, outputs examined and saved.
+// Tensors in and out: inputs from .npy or raw files checked against the signature, outputs examined and saved.
 #pragma once
 
 #include <executorch/extension/tensor/tensor.h>
+#include <executorch/runtime/core/evalue.h>
 #include <executorch/runtime/executor/method_meta.h>
 
 #include <sys/stat.h>
@@ -9,9 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -33,10 +37,11 @@ struct DType {
 };
 
 constexpr DType kDTypes[] = {
-    {ScalarType::Float, "float32", "<f4"}, {ScalarType::Half, "float16", "<f2"},  {ScalarType::Double, "float64", "<f8"},
-    {ScalarType::Char, "int8", "|i1"},     {ScalarType::Byte, "uint8", "|u1"},    {ScalarType::Short, "int16", "<i2"},
-    {ScalarType::Int, "int32", "<i4"},     {ScalarType::Long, "int64", "<i8"},    {ScalarType::Bool, "bool", "|b1"},
-    {ScalarType::BFloat16, "bfloat16", "(none)"},
+    {ScalarType::Float, "float32", "<f4"},  {ScalarType::Half, "float16", "<f2"},
+    {ScalarType::Double, "float64", "<f8"}, {ScalarType::Char, "int8", "|i1"},
+    {ScalarType::Byte, "uint8", "|u1"},     {ScalarType::Short, "int16", "<i2"},
+    {ScalarType::Int, "int32", "<i4"},      {ScalarType::Long, "int64", "<i8"},
+    {ScalarType::Bool, "bool", "|b1"},      {ScalarType::BFloat16, "bfloat16", "(none)"},
 };
 
 inline std::string dtype_name(ScalarType type) {
@@ -66,7 +71,8 @@ inline std::string shape_text(const std::vector<int64_t>& shape) {
 // A FIFO would block and a device never end, so nothing but a file is opened.
 inline size_t file_size(const std::string& path, Exit code, const std::string& what) {
   struct stat status;
-  if (::stat(path.c_str(), &status) != 0) throw Failure(code, what + " '" + path + "' cannot be read: " + std::strerror(errno));
+  if (::stat(path.c_str(), &status) != 0)
+    throw Failure(code, what + " '" + path + "' cannot be read: " + std::strerror(errno));
   if (!S_ISREG(status.st_mode)) throw Failure(code, what + " '" + path + "' cannot be read: it is not a file");
   return static_cast<size_t>(status.st_size);
 }
@@ -106,9 +112,10 @@ class NpyHeader {
     while (!take('}')) {
       std::string key;
       if (!quoted(key) || !take(':')) return false;
-      if (key == "descr" && descr.empty() ? !quoted(descr) || descr.empty()
+      if (key == "descr" && descr.empty()                   ? !quoted(descr) || descr.empty()
           : key == "fortran_order" && fortran_order.empty() ? !word(fortran_order)
-          : key == "shape" && !has_shape ? !(has_shape = sizes()) : true) {
+          : key == "shape" && !has_shape                    ? !(has_shape = sizes())
+                                                            : true) {
         return false;
       }
       if (!take(',') && !(at_ < text_.size() && text_[at_] == '}')) return false;
@@ -177,14 +184,15 @@ inline Npy parse_npy(const std::vector<uint8_t>& bytes, const std::string& path)
   if (length > kLongestNpyHeader) throw broken("its header is too long");
   if (bytes.size() < prefix + length) throw broken("truncated header");
   NpyHeader header;
-  if (!header.parse(std::string(bytes.begin() + prefix, bytes.begin() + prefix + length))) throw broken("its header is not that of an array of numbers");
+  if (!header.parse(std::string(bytes.begin() + prefix, bytes.begin() + prefix + length)))
+    throw broken("its header is not that of an array of numbers");
   if (header.fortran_order != "False") throw broken("it is in Fortran order; save it in C order");
   return Npy{header.descr, header.shape, prefix + length};
 }
 
 // Reorders C-order data into the storage order a dim order asks for (channels last is 0, 2, 3, 1).
-inline std::vector<uint8_t> reorder(
-    const std::vector<uint8_t>& data, const std::vector<int64_t>& shape, const std::vector<uint8_t>& dim_order) {
+inline std::vector<uint8_t> reorder(const std::vector<uint8_t>& data, const std::vector<int64_t>& shape,
+                                    const std::vector<uint8_t>& dim_order) {
   const size_t rank = shape.size();
   bool plain = true;
   for (size_t i = 0; i < rank; ++i) plain = plain && dim_order[i] == i;
@@ -211,11 +219,11 @@ inline std::vector<uint8_t> reorder(
 class Inputs {
  public:
   // `dynamic` says of each input whether it may be smaller than the signature says.
-  Inputs(const MethodMeta& meta, const std::vector<std::string>& files, const std::vector<bool>& dynamic) : dynamic_(dynamic) {
+  Inputs(const MethodMeta& meta, const std::vector<std::string>& files, const std::vector<bool>& dynamic)
+      : dynamic_(dynamic) {
     if (!files.empty() && files.size() != meta.num_inputs()) {
-      throw Failure(
-          Exit::INPUTS_WRONG, "the model takes " + std::to_string(meta.num_inputs()) + " inputs but " +
-                                  std::to_string(files.size()) + " input files were given");
+      throw Failure(Exit::INPUTS_WRONG, "the model takes " + std::to_string(meta.num_inputs()) + " inputs but " +
+                                            std::to_string(files.size()) + " input files were given");
     }
     for (size_t i = 0; i < meta.num_inputs(); ++i) add(meta, i, files.empty() ? "" : files[i]);
   }
@@ -228,7 +236,9 @@ class Inputs {
     const auto tag = meta.input_tag(index);
     if (!tag.ok()) throw Failure(Exit::MODEL_INVALID, "input " + std::to_string(index) + " of the model has no type");
     if (*tag == Tag::Tensor) return add_tensor(meta, index, file);
-    if (!file.empty()) throw Failure(Exit::INPUTS_WRONG, "input " + std::to_string(index) + " is not a tensor; it cannot be read from a file");
+    if (!file.empty())
+      throw Failure(Exit::INPUTS_WRONG,
+                    "input " + std::to_string(index) + " is not a tensor; it cannot be read from a file");
     if (*tag == Tag::Int) values_.emplace_back(static_cast<int64_t>(1));
     else if (*tag == Tag::Double) values_.emplace_back(1.0);
     else if (*tag == Tag::Bool) values_.emplace_back(true);
@@ -239,7 +249,8 @@ class Inputs {
 
   void add_tensor(const MethodMeta& meta, size_t index, const std::string& file) {
     const auto info = meta.input_tensor_meta(index);
-    if (!info.ok()) throw Failure(Exit::MODEL_INVALID, "input " + std::to_string(index) + " of the model has no signature");
+    if (!info.ok())
+      throw Failure(Exit::MODEL_INVALID, "input " + std::to_string(index) + " of the model has no signature");
     Description wanted{{info->sizes().begin(), info->sizes().end()}, dtype_name(info->scalar_type())};
     const std::vector<uint8_t> dim_order(info->dim_order().begin(), info->dim_order().end());
     std::vector<executorch::aten::SizesType> sizes(info->sizes().begin(), info->sizes().end());
@@ -257,16 +268,17 @@ class Inputs {
   }
 
   // Reads a file. If the input is dynamic, `wanted` then has the file's shape instead of the largest one.
-  std::vector<uint8_t> load(
-      const std::string& file, size_t index, Description& wanted, const std::vector<uint8_t>& dim_order,
-      ScalarType type, size_t nbytes) const {
+  std::vector<uint8_t> load(const std::string& file, size_t index, Description& wanted,
+                            const std::vector<uint8_t>& dim_order, ScalarType type, size_t nbytes) const {
     const std::string most = index < dynamic_.size() && dynamic_[index] ? " or smaller" : "";
-    const std::string which = "input " + std::to_string(index) + " of the model is " + wanted.dtype + shape_text(wanted.shape) + most;
+    const std::string which =
+        "input " + std::to_string(index) + " of the model is " + wanted.dtype + shape_text(wanted.shape) + most;
     const bool is_npy = file.size() > 4 && file.compare(file.size() - 4, 4, ".npy") == 0;
     if (!is_npy) {
       const size_t size = file_size(file, Exit::INPUTS_WRONG, "input file");
       if (size != nbytes) {
-        throw Failure(Exit::INPUTS_WRONG, which + ", which is " + std::to_string(nbytes) + " bytes, but '" + file + "' has " + std::to_string(size));
+        throw Failure(Exit::INPUTS_WRONG, which + ", which is " + std::to_string(nbytes) + " bytes, but '" + file +
+                                              "' has " + std::to_string(size));
       }
       std::vector<uint8_t> bytes = read_file(file, Exit::INPUTS_WRONG, "input file", nbytes);
       if (bytes.size() != nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' is truncated");
@@ -292,15 +304,16 @@ class Inputs {
     }
     bytes.erase(bytes.begin(), bytes.begin() + npy.data_offset);
     if (bytes.size() < nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' is truncated");
-    if (bytes.size() > nbytes) throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' has more values than its shape");
+    if (bytes.size() > nbytes)
+      throw Failure(Exit::INPUTS_WRONG, "input file '" + file + "' has more values than its shape");
     return reorder(bytes, wanted.shape, dim_order);
   }
 
-  void keep(
-      const std::vector<executorch::aten::SizesType>& sizes, std::vector<uint8_t> data, const std::vector<uint8_t>& dim_order,
-      ScalarType type) {
+  void keep(const std::vector<executorch::aten::SizesType>& sizes, std::vector<uint8_t> data,
+            const std::vector<uint8_t>& dim_order, ScalarType type) {
     tensors_.push_back(executorch::extension::make_tensor_ptr(
-        sizes, std::move(data), std::vector<executorch::aten::DimOrderType>(dim_order.begin(), dim_order.end()), {}, type));
+        sizes, std::move(data), std::vector<executorch::aten::DimOrderType>(dim_order.begin(), dim_order.end()), {},
+        type));
     values_.emplace_back(tensors_.back());
   }
 
@@ -334,11 +347,16 @@ inline int64_t count_nonfinite(const executorch::aten::Tensor& tensor) {
   const void* data = tensor.const_data_ptr();
   const size_t count = static_cast<size_t>(tensor.numel());
   switch (tensor.scalar_type()) {
-    case ScalarType::Float: return count_exponent_ones<uint32_t>(data, count, 0x7f800000u);
-    case ScalarType::Double: return count_exponent_ones<uint64_t>(data, count, 0x7ff0000000000000ull);
-    case ScalarType::Half: return count_exponent_ones<uint16_t>(data, count, 0x7c00);
-    case ScalarType::BFloat16: return count_exponent_ones<uint16_t>(data, count, 0x7f80);
-    default: return 0;
+    case ScalarType::Float:
+      return count_exponent_ones<uint32_t>(data, count, 0x7f800000u);
+    case ScalarType::Double:
+      return count_exponent_ones<uint64_t>(data, count, 0x7ff0000000000000ull);
+    case ScalarType::Half:
+      return count_exponent_ones<uint16_t>(data, count, 0x7c00);
+    case ScalarType::BFloat16:
+      return count_exponent_ones<uint16_t>(data, count, 0x7f80);
+    default:
+      return 0;
   }
 }
 
@@ -350,7 +368,8 @@ inline std::vector<Description> describe_outputs(const std::vector<EValue>& outp
       continue;
     }
     const auto tensor = value.toTensor();
-    all.push_back({{tensor.sizes().begin(), tensor.sizes().end()}, dtype_name(tensor.scalar_type()), count_nonfinite(tensor)});
+    all.push_back(
+        {{tensor.sizes().begin(), tensor.sizes().end()}, dtype_name(tensor.scalar_type()), count_nonfinite(tensor)});
   }
   return all;
 }

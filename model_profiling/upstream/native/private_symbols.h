@@ -1,5 +1,4 @@
-// What the runner uses of ExecuTorch's libraries and has no header for; `upstream/libraries.py` and `upstream/cpuinfo.py`
-// have the records and checks.
+// What the runner uses of ExecuTorch's libraries and has no header for; `upstream/libraries.py` has records and checks.
 #pragma once
 
 #include <cstddef>

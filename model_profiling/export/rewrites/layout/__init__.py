@@ -1,17 +1,41 @@
 """`--rewrite layout`: values stay in memory as they are until an operator cannot compute with them in that order."""
 
 import copy
+import operator
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import remove_unused
-from model_profiling.export.rewrites.layout.pointwise import pointwise
-from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild, without_changes_in_place
-from model_profiling.export.rewrites.layout.rules import rule_table
-from model_profiling.export.rewrites.layout.views import CHANGING, RENAMING
+from model_profiling.export.rewrites.graph import PADDING, remove_unused
+from model_profiling.export.rewrites.layout.arithmetic import SOFTMAX, layer_norm, linear, matmul, pointwise, softmax
+from model_profiling.export.rewrites.layout.images import (
+    OF_IMAGES,
+    get_item,
+    group_norm,
+    mean,
+    nearest,
+    of_images,
+    padding,
+)
+from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild, Rule, without_changes_in_place
+from model_profiling.export.rewrites.layout.views import (
+    CHANGING,
+    KEEPING,
+    PERMUTING,
+    RENAMING,
+    cat,
+    channel_shuffle,
+    copy_rule,
+    permute_rule,
+    pixel_shuffle,
+    pixel_unshuffle,
+    shuffle_rule,
+    slice_or_select,
+    split,
+    view_rule,
+)
 
 # How often a better choice of what to move at once is looked for.
 ROUNDS = 4
@@ -101,3 +125,33 @@ def _gone(rebuild: Rebuild) -> list[Any]:
     changes = [node for node in rebuild.nodes if node.target in CHANGING and node.args[0].op != "placeholder"]
     gone = dict.fromkeys(node for node in [*changes, *rebuild.viewed] if node not in stays)
     return list(gone | dict.fromkeys(rebuild.saved))
+
+
+aten = torch.ops.aten
+
+
+def rule_table() -> dict[Any, Rule]:
+    table: dict[Any, Rule] = {
+        aten.linear.default: linear,
+        aten.layer_norm.default: layer_norm,
+        aten.group_norm.default: group_norm,
+        aten.mean.dim: mean,
+        aten.cat.default: cat,
+        aten.slice.Tensor: slice_or_select,
+        aten.select.int: slice_or_select,
+        aten.matmul.default: matmul,
+        aten.bmm.default: matmul,
+        aten.pixel_shuffle.default: shuffle_rule(pixel_shuffle),
+        aten.pixel_unshuffle.default: shuffle_rule(pixel_unshuffle),
+        aten.channel_shuffle.default: shuffle_rule(channel_shuffle),
+        aten.upsample_nearest2d.vec: nearest,
+        aten.upsample_nearest2d.default: nearest,
+        operator.getitem: get_item,
+    }
+    for targets, rule in (
+        (RENAMING, view_rule), (PERMUTING, permute_rule), (KEEPING, copy_rule), (OF_IMAGES, of_images),
+        (PADDING, padding), (SOFTMAX, softmax),
+        ((aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int), split),
+    ):  # fmt: skip
+        table.update(dict.fromkeys(targets, rule))
+    return table

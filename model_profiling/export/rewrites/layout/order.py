@@ -8,8 +8,12 @@ tensor: a convolution wants its channels last in memory, a matrix multiplication
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
+
+import torch
+from torch._subclasses import FakeTensor
 
 Axis = tuple[int, int]
 """The dimension an axis belongs to, and its number in that dimension, outermost first."""
@@ -152,3 +156,103 @@ def transposition(before: Layout, order: tuple[Axis, ...]) -> tuple[list[int], l
     place = {block[0]: number for number, block in enumerate(blocks)}
     permutation = [place[axis] for axis in order if axis in place]
     return [math.prod(before.sizes(block)) for block in blocks], permutation
+
+
+def without(layout: Layout, dim: int) -> Layout:
+    dims = tuple(() if d == dim else sizes for d, sizes in enumerate(layout.dims))
+    return Layout(dims, tuple(axis for axis in layout.order if axis[0] != dim))
+
+
+IMAGE_DIMS = (0, 2, 3, 1)
+
+
+@dataclass
+class TensorMemory:
+    """A tensor of the new graph: `flat` has its values in the order of memory, `image` is the same memory as NCHW."""
+
+    flat: Any = None
+    image: Any = None
+    views: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    images: dict[tuple[int, ...], Any] = field(default_factory=dict)
+    turned: bool = False
+    # The layer whose outputs lie innermost in this memory, side by side.
+    maker: Any = None
+    # The operator whose image this is, or was before arithmetic.
+    origin: Any = None
+    moved: dict[tuple[Layout, tuple[Axis, ...]], "TensorMemory"] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Value:
+    """What a node of the model gives. `moves` is the model's own permute that is still to be done, if there is one."""
+
+    layout: Layout
+    memory: TensorMemory
+    moves: Any = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.layout.shape
+
+    @property
+    def is_image(self) -> bool:
+        """Return whether memory is in the order of an image, and this is the image by name too."""
+        image = self.memory.image
+        return image is not None and self.in_image_order and tuple(image.meta["val"].shape) == self.shape
+
+    @property
+    def in_image_order(self) -> bool:
+        return len(self.layout.dims) == 4 and self.layout.order == self.layout.among(IMAGE_DIMS)
+
+    @property
+    def like_image(self) -> bool:
+        """Return whether this is an image, or costs nothing to be one and is not in its usual order."""
+        return self.is_image or (self.in_image_order and not self.layout.is_contiguous)
+
+
+def value_of(layout: Layout, node: Any, source: Value | None = None) -> Value:
+    """Return the value of a new tensor in this order, which it has from `source`."""
+    moves = source.moves if source is not None and not layout.is_contiguous else None
+    maker = source.memory.maker if source is not None else None
+    return Value(layout.simplified(), TensorMemory(flat=node, maker=maker), moves)
+
+
+def image_of(node: Any) -> Value:
+    """Return the value of an operator on images: a 4-D tensor with its channels last in memory."""
+    layout = Layout.contiguous(node.meta["val"].shape)
+    return Value(Layout(layout.dims, layout.among(IMAGE_DIMS)), TensorMemory(image=node))
+
+
+def is_known(node: Any) -> bool:
+    """Return whether an operator can be computed of what a node gives: its tensors are torch.export's own."""
+    value = node.meta.get("val")
+    parts = value if isinstance(value, (tuple, list)) else (value,)
+    return value is not None and not any(isinstance(p, torch.Tensor) and not isinstance(p, FakeTensor) for p in parts)
+
+
+def fixed(value: Any) -> bool:
+    """Return whether this is one tensor, of a size known now."""
+    return (
+        isinstance(value, FakeTensor)
+        and all(isinstance(size, int) for size in value.shape)
+        and value.numel() > 0
+        and not value.is_sparse
+    )
+
+
+def common_cuts(values: list[Value]) -> dict[int, tuple[int, ...]] | None:
+    """Return for each dimension the axes that all tensors can be cut into."""
+    cuts: dict[int, tuple[int, ...]] = {}
+    for value in values:
+        for dim, sizes in enumerate(value.layout.dims):
+            if not sizes:
+                continue
+            both = common_cut(cuts[dim], sizes) if dim in cuts else sizes
+            if both is None:
+                return None
+            cuts[dim] = both
+    return cuts
+
+
+def own_cuts(value: Value, cuts: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+    return {dim: cut for dim, cut in cuts.items() if value.layout.dims[dim]}

@@ -18,8 +18,16 @@ from typing import Any
 import torch
 
 from model_profiling.export.rewrites.graph import constant, is_replaceable, known_value, replace
-from model_profiling.export.rewrites.layout.order import Axis, Layout, transposition
-from model_profiling.export.rewrites.layout.values import IMAGE_DIMS, TensorMemory, Value, fixed, is_known
+from model_profiling.export.rewrites.layout.order import (
+    IMAGE_DIMS,
+    Axis,
+    Layout,
+    TensorMemory,
+    Value,
+    fixed,
+    is_known,
+    transposition,
+)
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 aten = torch.ops.aten

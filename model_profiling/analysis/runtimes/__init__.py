@@ -1,1 +1,0 @@
-"""Other runtimes' profiles as the kit's own, so that programs are compared by module and line."""

@@ -1,0 +1,15 @@
+"""Records that are made of others."""
+
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def record_of(type_: type[T], *sources: object, **given: Any) -> T:
+    """Return a record whose fields are `given`, or those of the same name of the first source that has one."""
+    for source in sources:
+        names = [name for name in type_.__struct_fields__ if name not in given and hasattr(source, name)]
+        given |= {name: getattr(source, name) for name in names}
+    return type_(**given)

@@ -1,0 +1,74 @@
+"""All of a report of one run, in its order."""
+
+import msgspec
+
+from model_profiling.analysis.run.run_view import RunView
+from model_profiling.report.blocks import Picture, Report, Section
+from model_profiling.report.content import (
+    changes,
+    first_screen,
+    forecast,
+    kernels,
+    latency,
+    method,
+    modules,
+    numerics,
+    operators,
+    phases,
+    reproduce,
+    roofline,
+    runtimes,
+    startup,
+    structure,
+    threads,
+    time,
+)
+
+
+def report(run: RunView, title: str = "") -> Report:
+    """Return everything there is to say of one run; of an emulated run nothing that speaks of time."""
+    near = run.detailed
+    sections: list[Section | None] = [
+        phases.section(run),
+        time.categories(near, len(run.summary.experiments)),
+        operators.operators(near),
+        changes.section(near),
+        runtimes.of_auto(run.auto),
+        modules.section(near),
+        roofline.section(near),
+        more_findings(near),
+        forecast.section(run),
+        latency.section(run),
+        threads.section(run),
+        runtimes.section(run.runtimes),
+        startup.section(near),
+        numerics.section(run.numerics),
+        structure.portable(near),
+        structure.movement(near),
+        kernels.section(near),
+        method.not_measured(run),
+        method.environment(run),
+        reproduce.section(run),
+    ]
+    first = first_screen.report(run)
+    return msgspec.structs.replace(
+        first,
+        title=title or first.title,
+        sections=[section for section in sections if section is not None],
+        picture=Picture("sme2", f"{first.title}: where the time goes, without SME2 and with it."),
+        legend=first_screen.legend(run),
+        findings=first_screen.findings(run),
+    )
+
+
+def summary(run: RunView) -> Report:
+    """Return what a person would paste: the first screen, latencies, and where the time goes."""
+    sections = [each for each in (latency.table_section(run), time.categories(run.detailed)) if each is not None]
+    return msgspec.structs.replace(first_screen.report(run), sections=sections, findings=first_screen.findings(run))
+
+
+def more_findings(run: RunView) -> Section | None:
+    """Return the findings that are not on the first screen."""
+    blocks = first_screen.other_findings(run) if run.measured else []
+    result = f"{len(blocks)} more, first: {blocks[0].title}" if blocks else ""
+    return Section("findings", "More to do", [*blocks], True, result) if blocks else None

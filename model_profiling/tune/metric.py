@@ -1,0 +1,247 @@
+"""The user's own metric: what it says of a program that the kit's runner executes, and how sure that is."""
+
+import contextlib
+import functools
+import hashlib
+import io
+import itertools
+import math
+import pickle
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.file_memo import program_sha256
+from model_profiling.base.on_progress import say_note
+from model_profiling.base.units import counted
+from model_profiling.export.check.prediction import Forward, Predictor, predicting
+from model_profiling.export.prepare.samples import npy_bytes
+from model_profiling.export.quiet import kept_off_terminal
+from model_profiling.models.loading import LoadedModel
+from model_profiling.models.lookup import file_target
+from model_profiling.models.refused_inputs import own_line
+from model_profiling.models.user_file import import_file
+from model_profiling.pipeline.manifest_records import clear_directory
+from model_profiling.platforms.process_platform import LocalPlatform, ProcessPlatform
+from model_profiling.tune.bench import Bench
+from model_profiling.tune.tune_result import MetricSummary, MetricValue, Verdict
+from model_profiling.upstream.captured_graphs import leaves
+
+MOST_SAMPLES = 10_000
+# Samples are drawn anew so often for an interval, if that takes no longer than this; fewer than the least tell nothing.
+_RESAMPLES, _LEAST_RESAMPLES, _RESAMPLING_S = 200, 20, 10.0
+# How many samples set the ranges of int8, at most a quarter of all; and from how many on the others alone judge.
+_CALIBRATING, _ENOUGH = 32, 40
+_AGAIN = "Correct it, and start again: what is finished is kept."
+
+
+class Metric:
+    """`score(predict, samples)`, both in memory or in files. Failures of the user's code become errors of the kit, and
+    what it prints goes to `log`."""
+
+    def __init__(self, score: Any, data: Any, log: Path, max_drop: float, lower_is_better: bool) -> None:
+        self.max_drop, self.lower_is_better = max_drop, lower_is_better
+        self._log, self._printed = log, ""
+        # Both may be of one file, which is run once.
+        imported = functools.cache(import_file)
+        self._file = Path(str(score).rpartition(":")[0]) if isinstance(score, (str, Path)) else None
+        self.name = str(score) if self._file else getattr(score, "__name__", type(score).__name__)
+        with self._running(self.name):
+            self._score = _named(score, imported)
+        with self._running(f"reading {data}" if isinstance(data, (str, Path)) else "reading the data"):
+            self.samples = _samples(data, imported)
+        if not callable(self._score):
+            raise InputError(f"{self.name} is not a function", "Name one that takes both: score(predict, data).")
+        if len(self.samples) < 2:
+            raise InputError(f"there are {len(self.samples)} samples to judge by", "Give at least a few dozen.")
+
+    def __call__(self, predict: Callable[..., Any], samples: list[Any]) -> float:
+        with self._running(self.name):
+            value = self._score(predict, samples)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise InputError(f"{self.name} returned {value!r:.100}, which is not a finite number", _AGAIN)
+        return number
+
+    @contextlib.contextmanager
+    def _running(self, what: str) -> Iterator[None]:
+        told = bool(self._printed)
+        try:
+            with kept_off_terminal(False) as said:
+                yield
+        except KitError:
+            raise
+        except (Exception, SystemExit) as error:
+            words = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
+            raise InputError(f"{what} failed{own_line(error)}: {words}", _AGAIN) from error
+        finally:
+            self._printed += said.getvalue()
+            if self._printed and not told:
+                files.write_text(self._log, self._printed)
+                say_note(f"{what} prints: {self._printed.strip().splitlines()[0][:100]}; see {self._log}")
+
+    def identity(self) -> str:
+        """Return a hash of the metric's file and of the samples; '' where nobody can tell whether they changed."""
+        if self._file is None:
+            return ""
+        digest = hashlib.sha256(files.sha256(self._file).encode())
+        try:
+            for leaf in leaves(self.samples):
+                # Of a tensor the pickle would hold all that it is a part of.
+                array = np.ascontiguousarray(leaf) if hasattr(leaf, "__array__") else None
+                digest.update(pickle.dumps(leaf if array is None else array))
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
+            return ""
+        return digest.hexdigest()
+
+
+def _named(given: Any, imported: Callable[[Path], ModuleType]) -> Any:
+    """Return what `path/to/eval.py:NAME` means, or what is in memory already."""
+    if not isinstance(given, (str, Path)):
+        return given
+    if (target := file_target(str(given))) is None:
+        raise InputError(f"{given} is not a name in a Python file", "Write path/to/eval.py:NAME.")
+    return getattr(imported(target.path.resolve()), target.attribute)
+
+
+def _samples(data: Any, imported: Callable[[Path], ModuleType]) -> list[Any]:
+    """Return the samples of an iterable, a function that returns one, a name of such in a file, or a folder of .npz."""
+    if isinstance(data, (str, Path)) and Path(data).is_dir():
+        paths = sorted(Path(data).glob("*.npz"))[:MOST_SAMPLES]
+        return [dict(np.load(io.BytesIO(files.read_bytes(path, "sample")), allow_pickle=False)) for path in paths]
+    found = _named(data, imported)
+    return list(itertools.islice(found() if callable(found) else found, MOST_SAMPLES))
+
+
+class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the metric says of one program: of all samples, and of samples drawn anew (None: it fails there)."""
+
+    value: float | None
+    resampled: list[float | None] = []
+    failure: str = ""
+
+
+class Judge:
+    """Says of exports what the metric is, each in one process of the runner on this machine."""
+
+    def __init__(self, metric: Metric, bench: Bench, load: Callable[[], LoadedModel]) -> None:
+        self.bench, self._metric, self._base = bench, metric, bench.base.name
+        with kept_off_terminal(False):
+            self._forward = Forward(load())
+        given, count = bench.request.base.calibration is not None, len(metric.samples)
+        self._apart = given or count >= _ENOUGH
+        order = np.random.default_rng(0).permutation(count).tolist()
+        self._calibrating = [] if given else order[: min(_CALIBRATING, count // 4 if self._apart else count)]
+        others = self._calibrating if self._apart else []
+        self._samples = [sample for index, sample in enumerate(metric.samples) if index not in others]
+        # By the hash of the metric and its samples, and that of the .pte.
+        self._path, self._identity = bench.home / "metric.json", metric.identity()
+        self._scores: dict[str, Scores] = {}
+        with contextlib.suppress(InputError):
+            if self._identity and not bench.request.force:
+                self._scores = files.read_json(self._path, dict[str, Scores], "scores")
+
+    def begin(self) -> None:
+        """Judge the baseline, and have programs calibrated on samples that do not judge, if there are enough."""
+        self.scores(self._base)
+        if not self._apart:
+            say_note(f"only {counted(len(self._samples), 'sample')}: int8 is calibrated on those that judge it")
+        if not self._calibrating:
+            return
+        folder, asked = self.bench.home / "calibration", list[Any]()
+        with self._predicting(self._base, "calibration") as predict:
+
+            def noted(*inputs: Any, **keywords: Any) -> Any:
+                asked.append(self._forward.tensors(inputs, keywords))
+                return predict(*inputs, **keywords)
+
+            self._metric(noted, [self._metric.samples[index] for index in self._calibrating])
+        clear_directory(folder)
+        for number, tensors in enumerate(asked):
+            for index, tensor in enumerate(tensors):
+                files.write_bytes(folder / f"{number:04}" / f"input_{index}.npy", npy_bytes(tensor), durable=False)
+        request = self.bench.request
+        self.bench.request = replace(request, base=replace(request.base, calibration=folder))
+
+    def summary(self) -> MetricSummary:
+        metric, used = self._metric, len(self.scores(self._base).resampled)
+        drop = metric.max_drop, metric.lower_is_better
+        return MetricSummary(metric.name, len(self._samples), *drop, len(self._calibrating), self._apart, used)
+
+    def value(self, name: str) -> MetricValue:
+        """Return what the metric says of an export, held against the baseline on the same samples."""
+        if name in self.bench.failures:
+            return MetricValue(None, verdict="beyond", failure=self.bench.failures[name])
+        before, own = self.scores(self._base), self.scores(name)
+        if before.value is None or own.value is None:
+            return MetricValue(None, verdict="beyond", failure=own.failure)
+        sign, most = -1 if self._metric.lower_is_better else 1, self._metric.max_drop + 1e-12
+        drop = sign * (before.value - own.value) + 0.0  # not -0
+        pairs = zip(before.resampled, own.resampled, strict=False)
+        drops = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
+        if len(drops) < _LEAST_RESAMPLES:
+            return MetricValue(own.value, drop, verdict="within" if drop <= most else "beyond")
+        low, high = np.percentile(drops, [2.5, 97.5]).tolist()
+        verdict: Verdict = "within" if high <= most else "beyond" if low > most else "not told"
+        return MetricValue(own.value, drop, low, high, verdict)
+
+    def scores(self, name: str) -> Scores:
+        name = self.bench.same_as.get(name, name)
+        key = f"{self._identity} {len(self._samples)} {program_sha256(self.bench.made[name].paths.pte)}"
+        if key not in self._scores:
+            try:
+                self._scores[key] = self._scored(name)
+            except KitError as error:
+                if name == self._base:
+                    raise
+                self._scores[key] = Scores(None, failure=error.message)
+            files.write_json(self._path, self._scores)
+        return self._scores[key]
+
+    def _scored(self, name: str) -> Scores:
+        with self._predicting(name, f"metric of {name}") as predict:
+            value = self._metric(predict, self._samples)
+            first = name == self._base
+            count = self._affordable(predict, value) if first else len(self.scores(self._base).resampled)
+            resampled: list[float | None] = []
+            for number in range(count):
+                self.bench.report(f"interval of {name}", number, count)
+                # With replacement, and the same ones for all programs.
+                drawn = np.random.default_rng(number).integers(len(self._samples), size=len(self._samples))
+                try:
+                    resampled.append(self._metric(predict, [self._samples[index] for index in drawn]))
+                except InputError:
+                    resampled.append(None)  # of a class there may be no sample
+            return Scores(value, resampled)
+
+    def _affordable(self, predict: Predictor, value: float) -> int:
+        """Return how often samples can be drawn anew; a metric that says something else the second time is refused."""
+        started = time.monotonic()
+        if (again := self._metric(predict, self._samples)) != value:
+            raise InputError(
+                f"{self._metric.name} is not deterministic: {value:g}, then {again:g} of the same program and samples",
+                "Let it draw no random numbers, or seed them anew in each call (torch.manual_seed).",
+            )
+        took = time.monotonic() - started
+        count = min(_RESAMPLES, int(_RESAMPLING_S / max(took, 1e-6)))
+        if count >= _LEAST_RESAMPLES:
+            return count
+        say_note(f"{self._metric.name} takes {took:.1f} s without the program: its values have no interval")
+        return 0
+
+    def _predicting(self, name: str, label: str) -> contextlib.AbstractContextManager[Predictor]:
+        bench, total = self.bench, len(self._samples)
+        platform = bench.platform if isinstance(bench.platform, ProcessPlatform) else LocalPlatform()
+        how = bench.made[name], platform, bench.request.threads, bench.home / "metric.log"
+        return predicting(self._forward, *how, lambda count: bench.report(label, min(count, total), total))
