@@ -300,3 +300,42 @@ def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(toy: Callable
             assert not list((tmp_path / "out_many" / ".sweep").glob("incoming/*"))
             assert "without a token" in ended.stderr and "without a token" in result["notes"][0]
             assert "without a token" in (tmp_path / "out_many" / "portfolio.md").read_text()
+
+
+# Connects as a sweep does, and asks for a result that was only on the node that is killed then.
+LOSING = """
+import sys
+import time
+from pathlib import Path
+
+from model_profiling.fleet.sweep import ray_executor
+
+ray = ray_executor.connected(sys.argv[1], Path("ray.log"))
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+here = ray.get_runtime_context().get_node_id()
+while len(ray.nodes()) < 2:
+    time.sleep(0.1)
+(there,) = (node["NodeID"] for node in ray.nodes() if node["NodeID"] != here)
+task = ray.remote(max_retries=0)(lambda: bytes(20_000_000))
+ref = task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(there, soft=False)).remote()
+ray.wait([ref], fetch_local=False)
+print("kill it", flush=True)
+input()
+try:
+    ray_executor.fetch(ray, ref, 60.0)
+except ray_executor.LostError:
+    print("lost")
+"""
+
+
+def test_a_result_lost_with_its_node_is_an_error_and_no_text_of_rays(tmp_path: Path) -> None:
+    with started(tmp_path, 2, {"RAY_AUTH_MODE": "disabled"}) as cluster:
+        command, pipe = [sys.executable, "-c", LOSING, cluster.address], subprocess.PIPE
+        with subprocess.Popen(
+            command, cwd=tmp_path, env=cluster.environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True
+        ) as driver:
+            assert driver.stdout is not None and driver.stdout.readline() == "kill it\n"
+            kill_tree(cluster.nodes[1].pid)
+            output, errors = driver.communicate("\n", timeout=120)
+    assert (output, errors) == ("lost\n", "")

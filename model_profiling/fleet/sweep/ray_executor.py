@@ -132,6 +132,8 @@ def connected(address: str, log: Path) -> Any:
         raise SetupError("--ray needs Ray, which is not installed", install_command("fleet")) from None
     _refuse_silence(address)
     logging.getLogger("ray").setLevel(logging.CRITICAL)
+    # Its C++ writes to our standard error, also later: that a node died is said by us.
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
     log.parent.mkdir(parents=True, exist_ok=True)
     log = log.resolve()
     try:
