@@ -89,9 +89,7 @@ _UNKNOWN = (
 def token_notes(ray: Any) -> list[str]:
     """Return what people should know of how our cluster is protected; nothing if it is well."""
     code = _as_stranger(ray.get_runtime_context().gcs_address)
-    if code == REFUSED:
-        return _shared_token()
-    return [_UNKNOWN if code else _OPEN]
+    return _shared_token() if code == REFUSED else [_UNKNOWN if code else _OPEN]
 
 
 def _as_stranger(address: str) -> int:
@@ -99,10 +97,9 @@ def _as_stranger(address: str) -> int:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH_")}
     command = python_command("model_profiling.fleet.sweep.ray_executor", address)
     environment["RAY_AUTH_MODE"] = "disabled"
+    doing = "asking the Ray cluster for its token"
     try:
-        return run_program(
-            command, timeout_s=_STRANGER_S, doing="asking the Ray cluster for its token", env=environment
-        ).returncode
+        return run_program(command, timeout_s=_STRANGER_S, doing=doing, env=environment).returncode
     except (StartError, TimedOutError):
         return 1
 
