@@ -112,7 +112,7 @@ def models_here() -> list[FileTarget]:
 def _names_in(path: Path) -> tuple[set[str], list[str]]:
     """Read a file's top-level names and, among them, the classes that look like models; nothing is run."""
     try:
-        tree = ast.parse(files.read_bytes(path, "the model's file", limit=16 << 20))
+        tree = ast.parse(files.read_bytes(path, "the Python file", limit=16 << 20))
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         where, why = (f", line {error.lineno}", error.msg) if isinstance(error, SyntaxError) else ("", str(error))
         raise InputError(f"{path}{where} is not Python: {why or 'nested too deeply'}", "Correct that line.") from None

@@ -103,7 +103,7 @@ def test_programs_of_the_zoo_are_the_same_in_both_ways(
 @pytest.mark.parametrize(
     ("dtype", "rewrites"),
     [
-        ("fp32", (LAYOUT,)),
+        pytest.param("fp32", (LAYOUT,), marks=pytest.mark.wide),
         pytest.param("fp16", (), marks=[pytest.mark.wide, pytest.mark.again]),
         pytest.param("int8", (), marks=[pytest.mark.wide, pytest.mark.again]),
         pytest.param("int4-channel", (LAYOUT,), marks=[pytest.mark.wide, pytest.mark.again]),

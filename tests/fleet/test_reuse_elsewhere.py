@@ -51,15 +51,23 @@ def notes() -> Any:
     listen_to_notes()
 
 
-@pytest.fixture
-def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """ExecuTorch's libraries where they can be replaced: found first by the loader, taken for the installed."""
+@pytest.fixture(scope="module")
+def copied(tmp_path_factory: pytest.TempPathFactory) -> sdks.Sdk:
+    """ExecuTorch's libraries where they can be replaced; a runner is compiled against them once."""
     sdk = LocalPlatform().build.sdk
-    shutil.copytree(sdk.libraries, tmp_path / "sdk" / "lib")
-    (tmp_path / "sdk" / "include").symlink_to(sdk.root / "include")
-    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "sdk" / "lib"))
-    monkeypatch.setattr(sdks, "installed_sdk", lambda: sdks.Sdk(sdk.version, tmp_path / "sdk", sdk.content))
-    return tmp_path / "sdk" / "lib"
+    root = tmp_path_factory.mktemp("sdk")
+    shutil.copytree(sdk.libraries, root / "lib")
+    (root / "include").symlink_to(sdk.root / "include")
+    return sdks.Sdk(sdk.version, root, sdk.content)
+
+
+@pytest.fixture
+def libraries(copied: sdks.Sdk, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """They are found first by the loader, and taken for the installed."""
+    shutil.copy2(LocalPlatform().build.sdk.libraries / BACKEND, copied.root / "lib" / BACKEND)
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(copied.root / "lib"))
+    monkeypatch.setattr(sdks, "installed_sdk", lambda: copied)
+    return copied.root / "lib"
 
 
 def replace_backend(libraries: Path) -> None:
