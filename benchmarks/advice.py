@@ -1,7 +1,7 @@
 """What `profile` says of `--rewrite auto`, and what `compare` says by hand; makes docs/advice.md and .json.
 
     python -m benchmarks.advice [--work DIR] [--budget S] [--networks Swin,Mobile]   # measure what is missing
-    python -m benchmarks.advice --render                                          # write the page, measure nothing
+    python -m benchmarks.advice --render                                          # write the page from docs/advice.json
 
 Each network is profiled. The two programs that this leaves, as the model is and with `--rewrite auto`, are then
 compared in a measurement of its own. Results are kept in DIR: a second call goes on where the first ended.
@@ -146,35 +146,38 @@ def measured(pair: PairComparison) -> Measured:
 
 
 def page(record: AdviceRecord) -> str:
-    """Return the table: a row for each network, the largest claim first."""
+    """Return what was found and a row for each network that changed, the largest gain first; advice.json has more."""
     gains = [one.by_hand.best for one in record.networks if one.by_hand is not None]
     faster, slower = sum(each.low > 1 for each in gains), sum(each.high is not None and each.high < 1 for each in gains)
     told = [one.confirmed for one in record.networks if one.confirmed is not None]
-    busy = sum(one.claimed is not None and one.claimed.latency.busy for one in record.networks)
     both = [(one, one.claimed.best, one.by_hand.best) for one in record.networks if one.claimed and one.by_hand]
     looks = [one.network for one, said, seen in both if said.ratio < 1 and seen.ratio < 1]
     wrong = sum(one.outputs_agree is False for one in record.networks)
+    dtypes = ", ".join(sorted({one.dtype for one in record.networks}))
     lines = [
-        f"{len(record.networks)} networks, on {record.cpu}, one thread. `--rewrite auto` changes {len(gains)};",
-        f"by hand {faster} are faster by their whole interval, {slower} slower; outputs differ in {wrong}."
-        + (f" {' and '.join(looks)} look slower, within their intervals." if looks else ""),
+        f"{len(record.networks)} networks in {dtypes}, on {record.cpu}, one thread.",
+        f"`--rewrite auto` changes {len(gains)}; by hand {faster} are faster by their whole interval, {slower} slower;",
+        f"outputs differ in {wrong}."
+        + (f" {_listed(looks)} look slower, within their intervals." if looks else ""),
         f"The intervals of `profile` and of the comparison by hand overlap for {sum(told)} of {len(told)}.",
+        "A `*` marks a busy machine: the ratio is that of the traced operators, which leaves out other processes.",
         "",
-        f"The machine was busy with other work for {busy} of them, so that latency means little. There the sum of the",
-        "operators counts, traced, which leaves out what other processes took.",
-        "",
-        "| network | `--rewrite auto` applied | `profile`: latency | operators | by hand: latency | operators |",
-        "|---|---|---:|---:|---:|---:|",
+        "| network | `--rewrite auto` applied | `profile` | by hand |",
+        "|---|---|---:|---:|",
     ]
-    order = sorted(record.networks, key=lambda one: -(one.by_hand.best.ratio if one.by_hand else 0.0))
-    for one in order:
-        what = ", ".join(one.rewrites) or one.failed or one.reason
-        sides = [(each.latency, each.operators) if each else (None, None) for each in (one.claimed, one.by_hand)]
-        cells = [str(gain) if gain is not None else "" for side in sides for gain in side]
-        lines.append(f"| {one.network}, {one.dtype} | {what} | {' | '.join(cells)} |")
-    lines += ["", "| network | what the report says first |", "|---|---|"]
-    lines += [f"| {one.network}, {one.dtype} | {'<br>'.join(one.causes)} |" for one in order if one.causes]
+    for one, *_ in sorted(both, key=lambda each: -each[2].ratio):
+        cells = [f"{side.best}{'*' if side.latency.busy else ''}" for side in (one.claimed, one.by_hand) if side]
+        lines.append(f"| {' | '.join([one.network, ', '.join(one.rewrites), *cells])} |")
+    whys: dict[str, list[str]] = {}
+    for one in record.networks:
+        if one.by_hand is None:
+            whys.setdefault(one.failed or one.reason, []).append(one.network)
+    lines += ["", f"Not changed: {'; '.join(_listed(names) + f' ({why})' for why, names in whys.items())}."]
     return "\n".join([*lines, "", *_other_dtypes(record.dtypes)])
+
+
+def _listed(names: list[str]) -> str:
+    return " and ".join([*([", ".join(names[:-1])] if names[1:] else []), names[-1]])
 
 
 def _other_dtypes(found: OtherDtypes) -> list[str]:
@@ -191,22 +194,22 @@ def main() -> None:
     parser.add_argument("--networks", default="", metavar="A,B", help="only these, printed; the page stays as it is")
     parser.add_argument("--dtype", default="fp32")
     parser.add_argument("--budget", type=float, default=12.0, metavar="S", help="seconds for each profile")
-    parser.add_argument("--render", action="store_true", help="write the page from what was measured, measure nothing")
+    parser.add_argument("--render", action="store_true", help="write the page from docs/advice.json, measure nothing")
     args = parser.parse_args()
-    results = []
-    for name in args.networks.split(",") if args.networks else NETWORKS:
-        if not args.render or (args.work / f"{name}-{args.dtype}.json").is_file():
+    record = files.read_json(RECORD, AdviceRecord, "record")
+    if not args.render:
+        results = []
+        for name in args.networks.split(",") if args.networks else NETWORKS:
             results.append(profiled(name, args.dtype, args.work, args.budget))
-            if not args.render:
-                last = results[-1]
-                said = [str(each.best) for each in (last.claimed, last.by_hand) if each is not None]
-                tell(f"{name}: {' and by hand '.join(said) or last.reason or last.failed}\n")
-    before = files.read_json(RECORD, AdviceRecord, "record")
-    record = AdviceRecord(str(describe_host().get("cpu") or platform.machine()), results, before.dtypes)
+            last = results[-1]
+            said = [str(each.best) for each in (last.claimed, last.by_hand) if each is not None]
+            tell(f"{name}: {' and by hand '.join(said) or last.reason or last.failed}\n")
+        record = AdviceRecord(str(describe_host().get("cpu") or platform.machine()), results, record.dtypes)
     if args.networks:
         tell(page(record) + "\n")
         return
-    files.write_json(RECORD, record)
+    if not args.render:
+        files.write_json(RECORD, record)
     PAGE.write_text(replace_part(PAGE.read_text(), PART, page(record)))
 
 

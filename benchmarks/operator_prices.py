@@ -264,33 +264,38 @@ def widened(operator: CoreOperator, run: CoreRun) -> list[CoreOperator]:
     return [msgspec.structs.replace(operator, work=msgspec.structs.replace(work, element="fp32", **sizes))]
 
 
+# Runs that the page names: predicted this far off, or more.
+_FAR_OFF = 0.25
+
+
 def modelled_table() -> str:
-    """Return every run of the core beside what its prices predict, as Markdown."""
+    """Return how far off the predictions are, by role and dtype, as Markdown; `--show` prints every run."""
     runs, prices = read_runs(), core_prices()
-    rows = [
-        "| network | dtype | without | | measured | predicted | error | CONV and GEMM, measured | predicted |",
-        "|---|---|---|---|---:|---:|---:|---:|---:|",
-    ]
-    held = []
-    for run in sorted(runs.runs, key=lambda run: (run.role == "fitted", run.network, run.dtype, run.features)):
-        found = predict(prices, run)
-        products = run.products if run.products is not None else sum(run.shares.get(n, 0.0) for n in ("CONV", "GEMM"))
-        shares = f"{products:.0f}% | {found.products:.0f}%" if products else "- | -"
-        without = ", ".join(feature for feature in ("dot", "fp16arith") if feature not in run.features)
-        role = "held out" if run.role == "held" else "fitted"
-        times = f"{run.ms:.3f} ms | {found.ms:.3f} ms | {found.error:+.0%}"
-        rows.append(f"| {run.network} | {run.dtype} | {without} | {role} | {times} | {shares} |")
-        held += [found] if run.role == "held" else []
+    groups: dict[tuple[str, str], list[Predicted]] = defaultdict(list)
+    for run in runs.runs:
+        groups["held out" if run.role == "held" else "fitted", run.dtype].append(predict(prices, run))
+    rows = ["| | dtype | runs | median error | worst |", "|---|---|---:|---:|---:|"]
+    for (role, dtype), group in sorted(groups.items(), key=lambda item: (item[0][0] == "fitted", item[0][1])):
+        each = [abs(found.error) for found in group]
+        rows.append(f"| {role} | {dtype} | {len(each)} | {statistics.median(each):.1%} | {max(each):.0%} |")
+    held = [found for (role, _), group in groups.items() if role == "held out" for found in group]
     errors = sorted(abs(found.error) for found in held)
     points = [statistics.fmean(found.share_errors) for found in held if found.share_errors]
     networks = len({found.run.network for found in held})
-    worst = f"nine in ten below {errors[int(0.9 * len(errors))]:.0%}, worst {errors[-1]:.0%}"
+    far = sorted((found for found in held if abs(found.error) >= _FAR_OFF), key=lambda found: -abs(found.error))
+    named = ", ".join(f"{_named(found.run)} {found.error:+.0%} of {found.run.ms:.3f} ms" for found in far)
+    nine = f"nine in ten below {errors[int(0.9 * len(errors))]:.0%}, worst {errors[-1]:.0%}"
     summary = (
-        f"Held out, {len(held)} runs, {networks} networks: median error **{statistics.median(errors):.1%}**, {worst}. "
-        f"Shares (of CONV and GEMM together where no others were kept), {len(points)} runs: median "
+        f"Held out, {len(held)} runs of {networks} networks: median error **{statistics.median(errors):.1%}**, {nine}. "
+        f"A quarter or more off: {named}. Shares of the time, {len(points)} runs: median "
         f"**{statistics.median(points):.1f} points** off, worst {max(points):.0f}."
     )
     return "\n".join([*rows, "", summary])
+
+
+def _named(run: CoreRun) -> str:
+    without = [feature for feature in ("dot", "fp16arith") if feature not in run.features]
+    return f"{run.network} {run.dtype}" + (f" without {', '.join(without)}" if without else "")
 
 
 def _rest_range(prices: CorePrices, runs: Iterable[CoreRun]) -> tuple[float, float]:

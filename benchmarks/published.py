@@ -45,7 +45,7 @@ RESULTS = {
         "C1-Pro at 2.0 GHz (vivo X300)",
         "Arm's learning path performance_onnxruntime_kleidiai_sme2",
     ),
-    "mtgemm_loads": Result("loads by size, M4 Pro, one thread", "Apple M4 Pro", "tesch1/MTGEMM-A, results/ext"),
+    "mtgemm_loads": Result("loads by size, one thread", "Apple M4 Pro", "tesch1/MTGEMM-A, results/ext"),
     "mtgemm_kleidiai": Result(
         "KleidiAI fp32 with both sides packed, 16 to 4096 cubed, one thread",
         "Apple M4 Pro",
@@ -56,13 +56,13 @@ RESULTS = {
         "MobileNetV1 and DeepLabV3 fp32, DeepLabV3 and BERT-tiny fp16, onnxruntime",
         "Apple M4",
         "microsoft/onnxruntime#24346",
-        "whole networks in other libraries: not compared yet",
+        "whole networks: not compared yet",
     ),
     "llama_c1_pro": Result(
         "Llama-3.2-3B, Q4_0, one thread: prefill 7.9 to 12.3, decode 5.9 to 9.1 tokens/s",
         "Arm C1-Pro",
         "published of llama.cpp with KleidiAI",
-        "whole networks in other libraries: not compared yet",
+        "whole networks: not compared yet",
     ),
     "squeeze_sam": Result(
         "SqueezeSAM by category, fp16 and int8, one core", "a phone, not named", "Arm", "gains and shares (below)"
@@ -149,24 +149,26 @@ def gain_range(target: Target, threads: int) -> tuple[float, float]:
 
 
 def thread_table() -> str:
-    """Return every published point beside the range of apple_m4_pro, and whether the range was taken from it."""
+    """Return the published points of each series, and whether the range of the target was taken from them."""
     target = read_target("apple_m4_pro")
-    assert isinstance(target, Target)
-    rows = [
-        "| | threads : units | rate with SME2 | part | range | gain, of that on one thread | range | |",
-        "|---|---:|---:|---:|---:|---:|---:|---|",
-    ]
+    assert isinstance(target, Target) and target.threads is not None
+    rows = ["| | threads : units | part | gain, of that on one thread | |", "|---|---|---|---|---|"]
     for series in (*SERIES, *squeeze_sam_series()):
         role = "source" if series.result in target.derived_from else "test"
-        for threads, rate, part, (low, high) in points(series, target):
-            gain, bounds = series.gain(threads), gain_range(target, threads)
-            gained = "- | -" if gain is None else f"{gain:.2f} | {bounds[0]:.2f} to {bounds[1]:.2f}"
-            rows.append(
-                f"| {series.name} | {threads} : {series.units} | {rate:.4g} {series.unit} | {part:.2f} | "
-                f"{low:g} to {high:g} | {gained} | {role} |"
-            )
+        found = points(series, target)
+        threads = ", ".join(str(many) for many, *_ in found)
+        parts = ", ".join(f"{part:.2f}" for _, _, part, _ in found)
+        gained = [gain for gain in (series.gain(many) for many, *_ in found) if gain is not None]
+        gains = ", ".join(f"{gain:.2f}" for gain in gained) or "not published"
+        rows.append(f"| {series.name} | {threads} : {series.units} | {parts} | {gains} | {role} |")
+    scaling, sharing = target.threads.scaling, target.threads.sharing
     shared = [p for s in SERIES if not s.together for t, _, p, _ in points(s, target) if t > s.units]
-    return "\n".join([*rows, "", f"Median of llama.cpp's points with more threads than units: {_median(shared)}."])
+    ranges = (
+        f"Range of the part: {scaling.least:g} to {scaling.most:g} while each thread has a unit, else "
+        f"{sharing.least:g} to {sharing.most:g}. Median of llama.cpp's points with more threads than units: "
+        f"{_median(shared)}."
+    )
+    return "\n".join([*rows, "", ranges])
 
 
 def _median(parts: list[float]) -> str:
@@ -233,9 +235,11 @@ def target_table() -> str:
 def result_table() -> str:
     """Return every published result, and what it is here: a source of targets or a test."""
     rows = ["| published | of | by | here |", "|---|---|---|---|"]
+    targets = kit_targets()
     for name, result in RESULTS.items():
-        derived = [f"`{target.name}`" for target in kit_targets() if name in target.derived_from]
-        here = f"source of {', '.join(derived)}" if derived else f"test of {result.tests}"
+        derived = [f"`{target.name}`" for target in targets if name in target.derived_from]
+        named = "all targets" if len(derived) == len(targets) > 1 else ", ".join(derived)
+        here = f"source of {named}" if derived else f"test of {result.tests}"
         rows.append(f"| {result.what} | {result.machine} | {result.source} | {here} |")
     return "\n".join(rows)
 
