@@ -10,6 +10,7 @@ compared in a measurement of its own. Results are kept in DIR: a second call goe
 import argparse
 import platform
 import shutil
+import statistics
 from pathlib import Path
 
 import msgspec
@@ -157,8 +158,7 @@ def page(record: AdviceRecord) -> str:
     lines = [
         f"{len(record.networks)} networks in {dtypes}, on {record.cpu}, one thread.",
         f"`--rewrite auto` changes {len(gains)}; by hand {faster} are faster by their whole interval, {slower} slower;",
-        f"outputs differ in {wrong}."
-        + (f" {_listed(looks)} look slower, within their intervals." if looks else ""),
+        f"outputs differ in {wrong}." + (f" {_listed(looks)} look slower, within their intervals." if looks else ""),
         f"The intervals of `profile` and of the comparison by hand overlap for {sum(told)} of {len(told)}.",
         "A `*` marks a busy machine: the ratio is that of the traced operators, which leaves out other processes.",
         "",
@@ -181,11 +181,15 @@ def _listed(names: list[str]) -> str:
 
 
 def _other_dtypes(found: OtherDtypes) -> list[str]:
-    gains = {(one.network, one.dtype): one.gain for one in found.measured}
-    names = dict.fromkeys(one.network for one in found.measured)
-    rows = [f"| {n} | {gains.get((n, 'fp16'), '')} | {gains.get((n, 'int8'), '')} |" for n in names]
+    rows = ["| dtype | networks | faster | slower | median | worst | best |", "|---|---:|---:|---:|---:|---|---|"]
+    for dtype in sorted({one.dtype for one in found.measured}):
+        each = sorted((one for one in found.measured if one.dtype == dtype), key=lambda one: one.gain.ratio)
+        faster, slower = sum(one.gain.low > 1 for one in each), sum((one.gain.high or 1) < 1 for one in each)
+        median = statistics.median(one.gain.ratio for one in each)
+        ends = " | ".join(f"{one.gain}, {one.network}" for one in (each[0], each[-1]))
+        rows.append(f"| {dtype} | {len(each)} | {faster} | {slower} | {median:.2f}x | {ends} |")
     title = f"Another dtype against fp32, of an earlier version, on {found.cpu}, one thread, in turns (95 % interval):"
-    return [title, "", "| network | fp16 | int8 |", "|---|---:|---:|", *rows]
+    return [title, "", *rows]
 
 
 def main() -> None:
