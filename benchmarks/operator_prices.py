@@ -269,16 +269,13 @@ _FAR_OFF = 0.25
 
 
 def modelled_table() -> str:
-    """Return how far off the predictions are, by role and dtype, as Markdown; `--show` prints every run."""
+    """Return how far off the predictions of held out runs are, by dtype, as Markdown; `--show` prints every run."""
     runs, prices = read_runs(), core_prices()
-    groups: dict[tuple[str, str], list[Predicted]] = defaultdict(list)
-    for run in runs.runs:
-        groups["held out" if run.role == "held" else "fitted", run.dtype].append(predict(prices, run))
-    rows = ["| | dtype | runs | median error | worst |", "|---|---|---:|---:|---:|"]
-    for (role, dtype), group in sorted(groups.items(), key=lambda item: (item[0][0] == "fitted", item[0][1])):
-        each = [abs(found.error) for found in group]
-        rows.append(f"| {role} | {dtype} | {len(each)} | {statistics.median(each):.1%} | {max(each):.0%} |")
-    held = [found for (role, _), group in groups.items() if role == "held out" for found in group]
+    held = [predict(prices, run) for run in runs.runs if run.role == "held"]
+    rows = ["| dtype | runs held out | median error | worst |", "|---|---:|---:|---:|"]
+    for dtype in sorted({found.run.dtype for found in held}):
+        each = [abs(found.error) for found in held if found.run.dtype == dtype]
+        rows.append(f"| {dtype} | {len(each)} | {statistics.median(each):.1%} | {max(each):.0%} |")
     errors = sorted(abs(found.error) for found in held)
     points = [statistics.fmean(found.share_errors) for found in held if found.share_errors]
     networks = len({found.run.network for found in held})
@@ -286,7 +283,7 @@ def modelled_table() -> str:
     named = ", ".join(f"{_named(found.run)} {found.error:+.0%} of {found.run.ms:.3f} ms" for found in far)
     nine = f"nine in ten below {errors[int(0.9 * len(errors))]:.0%}, worst {errors[-1]:.0%}"
     summary = (
-        f"Held out, {len(held)} runs of {networks} networks: median error **{statistics.median(errors):.1%}**, {nine}. "
+        f"All {len(held)} runs of {networks} networks: median error **{statistics.median(errors):.1%}**, {nine}. "
         f"A quarter or more off: {named}. Shares of the time, {len(points)} runs: median "
         f"**{statistics.median(points):.1f} points** off, worst {max(points):.0f}."
     )
