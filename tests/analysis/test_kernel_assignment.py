@@ -43,12 +43,10 @@ CASES = {
 }
 
 
-# These are the most expensive, and alike in what they ask of the kit.
-WIDE, AGAIN = ("random", "pieces", "bicubic", "unet", "yolo"), ("bicubic", "unet")
-NETWORKS = [
-    pytest.param(*case, marks=[pytest.mark.wide] * (case[0] in WIDE) + [pytest.mark.again] * (case[0] in AGAIN))
-    for case in CASES
-]
+pytestmark = pytest.mark.wide
+# Alike in what they ask of the kit.
+AGAIN = ("bicubic", "unet")
+NETWORKS = [pytest.param(*case, marks=[pytest.mark.again] * (case[0] in AGAIN)) for case in CASES]
 
 
 @pytest.fixture(scope="module", autouse=True)

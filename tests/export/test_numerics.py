@@ -168,6 +168,7 @@ def test_a_tap_that_cannot_be_lowered_is_left_out_and_counted(tmp_path: Path, mo
     assert found.alarms == []
 
 
+@pytest.mark.wide
 def test_the_command_tells_people_and_programs_and_the_report_has_it(tmp_path: Path) -> None:
     (tmp_path / "net.py").write_text(NET)
     done = kit("numerics", "net.py:Net", "--dtype", "fp16", "--json", cwd=tmp_path)
