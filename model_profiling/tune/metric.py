@@ -37,7 +37,7 @@ from model_profiling.upstream.captured_graphs import leaves
 
 MOST_SAMPLES = 10_000
 # Samples are drawn anew so often for an interval, if that takes no longer than this; fewer than the least tell nothing.
-_RESAMPLES, _LEAST_RESAMPLES, _RESAMPLING_S = 200, 20, 10.0
+_RESAMPLES, _LEAST_RESAMPLES, _RESAMPLING_S = 200, 20, 5.0
 # How many samples set the ranges of int8, at most a quarter of all; and from how many on the others alone judge.
 _CALIBRATING, _ENOUGH = 32, 40
 _AGAIN = "Correct it, and start again: what is finished is kept."

@@ -240,19 +240,24 @@ def test_the_metric_decides_and_says_what_it_cannot_tell() -> None:
 
 @pytest.mark.wide
 def test_a_tuning_by_a_metric_keeps_what_is_finished(tmp_path: Path) -> None:
-    words = ("tune", f"{EXAMPLE / 'net.py'}:Digits", "--data", f"{EXAMPLE / 'eval.py'}:samples", "--out", "tuned")
+    for name in ("net.py", "eval.py"):
+        text = (EXAMPLE / name).read_text()
+        (tmp_path / name).write_text(text.replace("digits(300, 12345)", "digits(80, 12345)"))
+    with (tmp_path / "eval.py").open("a") as file:
+        file.write("\n\ndef bad(predict, data):\n    return 1 / 0\n")
+    words = ("tune", "net.py:Digits", "--data", "eval.py:samples", "--out", "tuned")
     few = ("--runs", 4, "--launches", 2, "--max-drop", 0.05)
-    (tmp_path / "bad.py").write_text("def score(predict, data):\n    return 1 / 0\n")
-    failed = kit(*words, "--metric", "bad.py:score", *few, cwd=tmp_path)
-    assert failed.returncode == 2 and "bad.py:score failed (at bad.py:2): ZeroDivisionError" in flat(failed.stderr)
+    failed = kit(*words, "--metric", "eval.py:bad", *few, cwd=tmp_path)
+    assert failed.returncode == 2 and "eval.py:bad failed (at eval.py:" in flat(failed.stderr)
+    assert "ZeroDivisionError" in failed.stderr
     assert "Traceback" not in failed.stderr
-    done = kit(*words, "--metric", f"{EXAMPLE / 'eval.py'}:score", *few, "--json", cwd=tmp_path)
+    done = kit(*words, "--metric", "eval.py:score", *few, "--json", cwd=tmp_path)
     assert done.returncode == 0 and "export fp32:" not in done.stderr, done.stderr
     result = json.loads(done.stdout)
     check_printed("tune", result)
     found = {entry["name"]: entry for entry in result["tried"]}
     assert found["int8"]["metric"]["verdict"] == "beyond" and found["fp32"]["metric"]["drop"] == 0
     assert found["int8"]["file_bytes"] < found["fp32"]["file_bytes"] and found["fp32"]["sme2"]["eligible"] == 5
-    again = kit(*words, "--metric", f"{EXAMPLE / 'eval.py'}:score", *few, cwd=tmp_path)
+    again = kit(*words, "--metric", "eval.py:score", *few, cwd=tmp_path)
     assert again.returncode == 0 and "metric of" not in again.stderr and "samples" in again.stdout
     assert (tmp_path / "tuned" / "tune_pareto.png").is_file()
