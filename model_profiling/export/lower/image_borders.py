@@ -94,8 +94,10 @@ def _follows(node: Any, images: dict[Any, None]) -> bool:
 
 
 def _could_follow(node: Any, images: dict[Any, None]) -> bool:
-    """Return whether a portable operator is pointwise, of images of one size and of numbers."""
+    """Return whether a portable operator is pointwise, of images of one size and of numbers, and read by others."""
     if torch.Tag.pointwise not in getattr(getattr(node.target, "_op", None), "tags", ()) or node.kwargs.get("out"):
+        return False
+    if any(user.op == "output" for user in node.users):
         return False
     read = [entry for entry in node.all_input_nodes if isinstance(entry.meta.get("val"), torch.Tensor)]
     size = node.meta["val"].shape
@@ -154,7 +156,8 @@ def _constants_beside(program: Any, images: dict[Any, None]) -> int:
                         graph,
                         f"beside_image_{len(made)}",
                         InputKind.BUFFER,
-                        image.permute(TO_NHWC).contiguous(),
+                        # Not `contiguous()`: with sizes of one it keeps strides that say another order.
+                        image.permute(TO_NHWC).clone(memory_format=torch.contiguous_format),
                         True,
                     )
             with graph.inserting_before(node):

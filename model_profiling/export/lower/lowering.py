@@ -42,7 +42,8 @@ class FreePermutes(ChannelsLastTaggedReshapePass):  # type: ignore[misc]
         return to_nhwc(node) or bool(super().requires_nhwc_input(node))
 
     def requires_nchw_inputs(self, node: Any) -> bool:
-        return to_nchw(node) or bool(super().requires_nchw_inputs(node))
+        # XNNPACK's softmax takes the last axis in memory: of an image that would be the channels.
+        return to_nchw(node) or node.target == edge._softmax.default or bool(super().requires_nchw_inputs(node))
 
     @staticmethod
     def mark_as_nhwc_node(node: Any) -> None:
