@@ -70,17 +70,19 @@ def export_loaded(
     """
     request.check()
     files.refuse_unwritable(request.paths.meta)
-    try:
-        return _export(request, load, announce, cacheable, [])
-    except _WrongWithRewritesError as wrong:
-        say_note(f"exported again without the rewrites that --rewrite {AUTO} chose: {wrong}")
-        return _export(request, load, announce, cacheable, wrong.left_out)
-    except Diagnosis as found:
-        say_note(found.remedy(request))
-        instead = replace(found.way_out or request, mend=False)
-        return _export(
-            instead, load, announce, cacheable and instead.paths.pte == request.paths.pte, [], request, found
-        )
+    left_out: list[RewriteChoice] = []
+    while True:
+        try:
+            return _export(request, load, announce, cacheable, left_out)
+        except _WrongWithRewritesError as wrong:
+            # One at a time: the others may be what makes it fast.
+            left_out.append(wrong.left_out)
+            say_note(f"exported again without the rewrite {wrong.left_out.name} that --rewrite {AUTO} chose: {wrong}")
+        except Diagnosis as found:
+            say_note(found.remedy(request))
+            instead = replace(found.way_out or request, mend=False)
+            same = instead.paths.pte == request.paths.pte
+            return _export(instead, load, announce, cacheable and same, [], request, found)
 
 
 class _WrongWithRewritesError(Exception):
@@ -88,7 +90,9 @@ class _WrongWithRewritesError(Exception):
 
     def __init__(self, why: str, chosen: list[RewriteChoice]) -> None:
         super().__init__(why)
-        self.left_out = [msgspec.structs.replace(choice, applied=False, reason=why) for choice in chosen]
+        # The last is suspected first: `layout` is, which changes how the whole graph is lowered.
+        suspect = [choice for choice in chosen if choice.applied][-1]
+        self.left_out = msgspec.structs.replace(suspect, applied=False, reason=why)
 
 
 def _export(
@@ -286,9 +290,9 @@ def _verified(
         if found is not None:
             raise found  # it is to go on with another export of the model
         if chosen and outcome.failure is not None:
-            raise _WrongWithRewritesError("the program does not run with them", record.auto)
+            raise _WrongWithRewritesError("the program does not run with it", record.auto)
         if chosen and outcome.verification.verdict == "differs":
-            raise _WrongWithRewritesError("the outputs differ from eager's with them", record.auto)
+            raise _WrongWithRewritesError("the outputs differ from eager's with it", record.auto)
     return msgspec.structs.replace(
         record,
         verification=outcome.verification,

@@ -172,25 +172,35 @@ def test_each_rewrite_is_lowered_once_and_the_chosen_program_not_again(
     assert len(lowered) == 2, "as it is and with the one rewrite that finds something"
 
 
-def test_a_program_that_answers_wrong_with_them_is_exported_without(
+class Scaled(Pooled):
+    """A number between two convolutions, too: images are turned for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(3, 3, 3, padding=1)
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(self.first(x) * 2.0)
+
+
+def test_a_rewrite_with_which_a_program_answers_wrong_is_left_out_and_the_others_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[list[str]] = []
 
-    def first_wrong(paths: Any, record: Any, *rest: Any) -> Any:
+    def wrong_with_layout(paths: Any, record: Any, *rest: Any) -> Any:
         outcome = execute_program(paths, record, *rest)
         seen.append(record.request.rewrites)
-        if record.request.rewrites:
-            wrong = msgspec.structs.replace(outcome.verification, verdict="differs")
-            return replace(outcome, verification=wrong)
+        if "layout" in record.request.rewrites:
+            return replace(outcome, verification=msgspec.structs.replace(outcome.verification, verdict="differs"))
         return outcome
 
-    monkeypatch.setattr("model_profiling.export.exporter.execute_program", first_wrong)
-    made = exported(Pooled(), torch.randn(1, 3, 12, 12), tmp_path, dtype="fp32", rewrites=(AUTO,))
+    monkeypatch.setattr("model_profiling.export.exporter.execute_program", wrong_with_layout)
+    made = exported(Scaled(), torch.randn(1, 3, 12, 12), tmp_path, dtype="fp32", rewrites=(AUTO,))
     # The second time on other inputs, too.
-    assert seen == [["keepdim"], [], []] and made.record.request.rewrites == []
-    (choice,) = made.record.auto
-    assert not choice.applied and "differ" in choice.reason
+    assert seen == [["keepdim", "layout"], ["keepdim"], ["keepdim"]] == [*seen[:1], *[made.record.request.rewrites] * 2]
+    kept, wrong = made.record.auto
+    assert kept.applied and not wrong.applied and "differ" in wrong.reason
     assert made.record.verification.verdict == "agrees"
 
 

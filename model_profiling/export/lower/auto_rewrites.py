@@ -67,17 +67,17 @@ class _Trial:
 def lower_settled(
     prepared: Prepared, request: ExportRequest, stages: Stages, left_out: Sequence[RewriteChoice] = ()
 ) -> tuple[ExportRequest, LoweredProgram, Any, Prepared]:
-    """Quantize and lower the model; in the request that is returned names stand in the place of `auto`, or none if all
-    are known to be left out."""
+    """Quantize and lower the model; in the request that is returned names stand in the place of `auto`, and none of
+    what is known to be left out."""
     if dtype_of(request.dtype).quantized == "weights":
         # This changes the model itself, and the graph has to be quantized anew with every rewrite.
         prepared = quantized(prepared, request, stages)
     asked = AUTO in request.rewrites
     request = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO))
     choices, trial = [*left_out], None
-    if asked and not left_out and holds(OPERATORS):
+    if asked and holds(OPERATORS):
         with stages.stage("choose rewrites"):
-            choices, trial = _chosen(_Trials(prepared, request))
+            choices, trial = _chosen(_Trials(prepared, request), left_out)
     if trial is not None:
         request = replace(request, rewrites=trial.made.rewrites)
         lowered, program, prepared = finished(trial.made, request, stages)
@@ -129,17 +129,18 @@ class _Trials:
         return graph, rewrite(graph, asked, self._plain[1], list(REWRITES))
 
 
-def _chosen(trials: _Trials) -> tuple[list[RewriteChoice], _Trial | None]:
+def _chosen(trials: _Trials, left_out: Sequence[RewriteChoice]) -> tuple[list[RewriteChoice], _Trial | None]:
     """Choose one after the other; what was left out for what it adds is tried once more beside others that stay."""
     now = trials.of(())
     if now is None:
-        return [], None
+        return [*left_out], None
     names: list[str] = []
-    choices: dict[str, RewriteChoice] = {}
+    wrong = {choice.name for choice in left_out}
+    choices = {choice.name: choice for choice in left_out}
     tried_with: dict[str, int] = {}
     for again in (False, True):
         for name in REWRITES:
-            if name not in now.others or (again and tried_with.get(name, len(names)) == len(names)):
+            if name not in now.others - wrong or (again and tried_with.get(name, len(names)) == len(names)):
                 continue
             choices[name], other = _tried(name, trials, names, now)
             if choices[name].applied and other is not None:
