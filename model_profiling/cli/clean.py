@@ -1,6 +1,7 @@
 """List the kit's caches and, with --outputs, the results here; --yes deletes what is listed."""
 
 import argparse
+import contextlib
 import os
 import shutil
 import sys
@@ -60,7 +61,13 @@ def _is_linked(path: Path) -> bool:
     return path.is_symlink() or path.parent.is_symlink()
 
 
-def _size(path: Path) -> int:
+def _size(path: str | Path) -> int:
     """Return the bytes of a file, or of all files below a folder; links are not followed."""
-    within = [Path(folder, name) for folder, _, names in os.walk(path) for name in names] or [path]
-    return sum(each.lstat().st_size for each in within if os.path.lexists(each))
+    if os.path.islink(path) or not os.path.isdir(path):
+        return os.lstat(path).st_size
+    total = 0
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        for entry in entries:
+            below = entry.is_dir(follow_symlinks=False)
+            total += _size(entry.path) if below else entry.stat(follow_symlinks=False).st_size
+    return total

@@ -40,6 +40,8 @@ from model_profiling.pipeline.pipeline import sample_inputs
 from model_profiling.store.artifacts import ExportRecord
 from tests.conftest import ROOT
 
+pytestmark = pytest.mark.wide
+
 FP32 = ("Siamese", "ThereAndBack", "Kept", "Lookups", "TinyClamp", "Means", "Scaled", "Attending", "Ranked")
 NETS = dict.fromkeys(FP32, "fp32") | {"Gates": "fp16", "Many": "fp16"}
 # Findings about particular operators of the model.

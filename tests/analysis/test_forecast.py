@@ -100,7 +100,9 @@ def forecast(run: Path, home: Path, takes: Callable[[str], bool], **more: Any) -
     return forecasts(open_run(run), open_run(forge_emulated(run, home / "seen", takes)), **more)[0]
 
 
-@pytest.mark.parametrize("name", [pytest.param("fp32", marks=pytest.mark.wide), "int8", "portable", "weightless"])
+@pytest.mark.parametrize(
+    "name", [*(pytest.param(dtype, marks=pytest.mark.wide) for dtype in ("fp32", "int8")), "portable", "weightless"]
+)
 def test_where_sme2_takes_nothing_nothing_becomes_faster(name: str, measured: Measured, tmp_path: Path) -> None:
     run = measured(name)
     found = forecast(run, tmp_path, lambda _: False)

@@ -178,6 +178,7 @@ def test_what_was_left_out_is_said_in_one_line(profiled: tuple[Path, Any]) -> No
     assert "--rewrite auto leaves the program as it is" in re.sub(r"[`\s]+", " ", done.stdout)
 
 
+@pytest.mark.wide
 def test_who_wants_no_rewrites_measures_none_and_who_needs_none_is_told(tmp_path: Path) -> None:
     source = "from torch import nn\n\n\ndef plain():\n    return nn.Sequential(nn.Linear(8, 8), nn.ReLU())\n"
     (tmp_path / "net.py").write_text(source)

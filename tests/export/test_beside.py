@@ -163,6 +163,7 @@ def test_what_fails_beside_the_program_is_left_out_and_said(
     assert {path for path in earlier.files if "ETRecord" not in part or "etrecord" not in path} == set(record.files)
 
 
+@pytest.mark.wide
 def test_what_cannot_be_lowered_faster_is_lowered_in_the_stock_way(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

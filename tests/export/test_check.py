@@ -58,6 +58,7 @@ def test_as_many_transposes_go_as_was_predicted(checked: Checking, name: str) ->
         assert all(group.bytes and group.lines and group.reason for group in found.transposes)
 
 
+@pytest.mark.wide
 def test_what_is_left_is_explained(checked: Checking) -> None:
     scaled = checked("Scaled", "layout").layout
     assert [group.count for group in scaled.transposes] == [1, 1] and not scaled.copies

@@ -103,9 +103,8 @@ class Plain(Net):
 
 MADE = [
     (Turned, "fp32"),
-    (Quantized, "int8"),
     (Mixed, "fp32"),
-    *(pytest.param(case, marks=pytest.mark.wide) for case in ((Sized, "fp16"), (Shared, "int8"))),
+    *(pytest.param(case, marks=pytest.mark.wide) for case in ((Quantized, "int8"), (Sized, "fp16"), (Shared, "int8"))),
 ]
 # Those of which not every input and output gains.
 WANTED = {"mixed": ["input 0", "output 6"], "shared": ["input 0", "output 2"]}

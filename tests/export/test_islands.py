@@ -261,7 +261,8 @@ class Islands(torch.nn.Module):  # type: ignore[misc]
         return mixed.cumsum(-1) + mixed.mean(-1, keepdim=True), (query @ key.mT)[:, 0]
 
 
-@pytest.mark.parametrize("dtype", ["fp16", pytest.param("int8", marks=[pytest.mark.wide, pytest.mark.again])])
+@pytest.mark.wide
+@pytest.mark.parametrize("dtype", ["fp16", pytest.param("int8", marks=pytest.mark.again)])
 def test_a_program_of_islands_is_one_delegate(dtype: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     result = export_module(Islands(), torch.randn(1, 3, 4, 4), tmp_path, dtype=dtype, rewrites=ISLANDS)

@@ -58,7 +58,10 @@ def unsettled(name: str, **settings: int) -> tuple[Any, tuple[Any, ...]]:
     return model.get_eager_model().eval(), model.get_example_inputs()
 
 
-@pytest.mark.parametrize("name", ["toy_cnn", "resnet8", "llm_block_decode", "squeeze_sam", "mobile_sam"])
+@pytest.mark.parametrize(
+    "name",
+    ["toy_cnn", "resnet8", "llm_block_decode", "squeeze_sam", pytest.param("mobile_sam", marks=pytest.mark.wide)],
+)
 def test_the_size_is_what_the_list_says(name: str) -> None:
     needs(not registered_models()[name].requires or importlib.util.find_spec("timm") is not None, "timm")
     module, _ = unsettled(name)

@@ -265,6 +265,7 @@ def test_a_program_that_was_changed_in_place_is_not_taken_for_what_it_was(measur
     assert find_program(tmp_path / "run", sha256) is None
 
 
+@pytest.mark.wide
 def test_an_export_of_the_kit_is_kept_with_its_inputs_and_takes_no_space(
     toy: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -313,6 +314,7 @@ def test_bisecting_takes_few_comparisons_and_names_the_program(tmp_path: Path) -
         bisection.bisect(series, [3], compared(times))
 
 
+@pytest.mark.wide
 def test_a_slower_program_is_confirmed_by_measuring_the_kept_ones(
     measured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

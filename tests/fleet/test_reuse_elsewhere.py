@@ -32,6 +32,8 @@ from tests.conftest import ROOT, kit
 from tests.helpers.history_forge import Forge
 from tests.helpers.roof_forge import forged_roofs
 
+pytestmark = pytest.mark.wide
+
 SEED = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
 BACKEND = "libexecutorch_backend_xnnpack.so"
 

@@ -133,6 +133,7 @@ def test_a_sweep_that_is_killed_at_random_moments_and_continued_runs_no_job_twic
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")}
 
 
+@pytest.mark.wide
 def test_jobs_end_with_their_sweep_however_it_ends(toy: Callable[[str], Path], tmp_path: Path) -> None:
     file = write(tmp_path, models=[str(toy("fp16"))], runs=100000, reports=False)
     for ending in (signal.SIGKILL, signal.SIGINT):
@@ -145,6 +146,7 @@ def test_jobs_end_with_their_sweep_however_it_ends(toy: Callable[[str], Path], t
         assert sweep.returncode == (-ending if ending == signal.SIGKILL else 130)
 
 
+@pytest.mark.wide
 def test_a_job_that_cannot_be_started_fails_alone(
     toy: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -245,7 +245,10 @@ def _export_once() -> None:
 
 
 def _import_kit() -> None:
-    """Have ready what commands import: as much work as most commands are."""
+    """Have ready what commands import, as much work as most commands are, and what tests do."""
+    for package in ("mcp", "hypothesis.strategies", "pydantic"):
+        with contextlib.suppress(ModuleNotFoundError):
+            importlib.import_module(package)
     for package in ("model_profiling", "sme2_kit"):
         for path in sorted((ROOT / package).rglob("*.py")):
             # A module of the zoo, or the process of a runtime, may need what is not installed; a door is run.

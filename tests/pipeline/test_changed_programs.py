@@ -17,6 +17,8 @@ NET = """
 import torch
 from torch import nn
 
+pytestmark = pytest.mark.wide
+
 
 class Block(nn.Module):
     def __init__(self, width):

@@ -91,7 +91,8 @@ class Partly(nn.Module):  # type: ignore[misc]
         return self.more(torch.relu(self.kept(torch.relu(self.many(x)))))
 
 
-@pytest.mark.parametrize("dtype", ["fp16", pytest.param("int8", marks=[pytest.mark.wide, pytest.mark.again])])
+@pytest.mark.wide
+@pytest.mark.parametrize("dtype", ["fp16", pytest.param("int8", marks=pytest.mark.again)])
 def test_layers_that_are_kept_make_a_mixed_program_whose_main_dtype_decides(dtype: str, tmp_path: Path) -> None:
     pte = export_module(Partly(), torch.randn(8, 64), tmp_path, dtype=dtype, keep_fp32=("kept",)).paths.pte
     assert program_dtype(pte).main == dtype

@@ -402,6 +402,7 @@ def test_no_runner_outlives_a_killed_pipeline(toy: Toy, tmp_path: Path) -> None:
     until(lambda: not runners())
 
 
+@pytest.mark.wide
 @pytest.mark.skipif(sys.platform != "linux", reason="hardware: setarch is Linux's")
 def test_one_memory_layout_is_not_taken_for_many(toy: Toy, tmp_path: Path) -> None:
     experiments = [{"name": name, "num_runs": 6, "traced_runs": 1} for name in ("left", "right")]

@@ -506,6 +506,7 @@ def complete(root: Path, runs: int) -> RunDirectory:
     return run
 
 
+@pytest.mark.wide
 def test_killed_at_any_moment_the_same_command_goes_on(tiny: Path, tmp_path: Path) -> None:
     path, root, chance = config(tmp_path, tiny, 192, 64), tmp_path / "out", random.Random(1)
     seen, said = 0, ""

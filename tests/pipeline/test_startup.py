@@ -164,6 +164,7 @@ def test_a_cold_page_cache_is_what_the_system_says_and_not_what_was_asked_for(ti
 # XNNPACK's options
 
 
+@pytest.mark.wide
 def test_options_reach_xnnpack_and_the_manifest_and_change_what_they_should(
     tiny_run: RunView, wide_run: RunView
 ) -> None:

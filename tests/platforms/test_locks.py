@@ -323,6 +323,7 @@ def test_two_runs_that_are_started_together_take_turns(alone: Path, toy: Toy, tm
     assert len(names) >= 8 and len(list(itertools.groupby(names))) == 2, names
 
 
+@pytest.mark.wide
 def test_a_run_says_for_whom_it_waits_and_goes_on_when_that_is_killed(alone: Path, toy: Toy, tmp_path: Path) -> None:
     first = start_run(watched(tmp_path, "first", toy("fp32"), num_runs=100000))
     log = tmp_path / "log"

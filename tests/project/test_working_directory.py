@@ -1,12 +1,12 @@
 """No code comes from the working directory: neither a module nor a program, in no process that the kit starts."""
 
 import ast
-import importlib.metadata
 import importlib.util
 import inspect
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ PACKAGES = ("model_profiling", "sme2_kit")
 PROGRAMS = ("adb", "c++", "g++", "clang++", "cc", "git", "ssh", "qemu-aarch64", "aarch64-linux-gnu-g++")
 # What a folder of somebody else's may hold: a module for every name that anything could import.
 OPTIONAL = ("pip", "ziglang", "model_explorer", "matplotlib", "ray", "torch", "vl_convert", "pyarrow", "pandas", "yaml")
-_INSTALLED = importlib.metadata.packages_distributions()
+_INSTALLED = {entry.name.split(".")[0] for folder in site.getsitepackages() for entry in Path(folder).iterdir()}
 MODULES = {*sys.stdlib_module_names, *_INSTALLED, *OPTIONAL, "sitecustomize", "usercustomize"}
 MODULES -= {"__main__", "__future__", *PACKAGES}
 TRAP = "import os\nos.close(os.open({marker!r}, os.O_CREAT | os.O_WRONLY))\n"

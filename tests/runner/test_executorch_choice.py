@@ -238,6 +238,7 @@ def test_what_is_no_release_never_reaches_pip(store: Path, choice: str, monkeypa
         sdk_for(host_target(), choice)
 
 
+@pytest.mark.wide
 def test_a_runner_that_is_built_against_a_prefix_uses_its_libraries(tmp_path: Path, runner: Path) -> None:
     """Also where the name of the prefix is one that a linker would take for something else."""
     home = prefix(tmp_path / "it's, $ORIGIN:a")
