@@ -1,7 +1,7 @@
 """Hold two results against each other: runs, experiments, dumps, or two programs measured now, in turns."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
-from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
+from model_profiling.analysis.compare.comparison import MetricChange, PairComparison, compare_profiles
 from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
 from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
@@ -21,6 +21,7 @@ from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assi
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.latency import compare as compare_latency
+from model_profiling.api.calling import caller
 from model_profiling.api.records import Records
 from model_profiling.api.rows import Changes
 from model_profiling.base import files
@@ -38,6 +39,9 @@ from model_profiling.platforms.base import Platform
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store.artifacts import KERNEL_TRACE, ExportPaths
 from model_profiling.store.run_directory import Phase, RunDirectory
+
+# Says what a metric is of two programs: on which platform, in which scratch folder, and who is told of progress.
+Judging = Callable[[Platform, Path, OnProgress], MetricChange]
 
 
 class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
@@ -186,8 +190,34 @@ def measuring_of(
     return Measuring(before, before, counts, threads or 1, sides, (labels[sides[0]], labels[sides[1]]))
 
 
+def metric_of(
+    asked: Measuring | None, metric: Any, data: Any, max_drop: float | None, lower_is_better: bool
+) -> Judging | None:
+    """Read the user's metric and its samples; return what says of two .pte by how much it is worse for the second."""
+    if metric is None:
+        if data is not None or max_drop is not None or lower_is_better:
+            raise InputError("there is no metric to judge by", "Give the metric, too, as to sme2-kit tune.")
+        return None
+    if asked is None or asked.of_versions or data is None:
+        raise InputError("a metric is computed of two .pte on samples", "Give two .pte, the metric and its data.")
+    from model_profiling.api.exporting import import_exporter, loading, request_of
+
+    import_exporter(lambda stage: None, caller().loud)
+    from model_profiling.export.request import ExportResult
+    from model_profiling.tune.metric import Metric, Scorer
+
+    sides = [(ExportPaths(Path(side).resolve()), request_of(Path(side))) for side in (asked.before, asked.after)]
+    before, after = (ExportResult(paths, record) for paths, (record, _) in sides)
+    load, read = loading(sides[0][1][1], None), Metric(metric, data, None, max_drop or 0.0, lower_is_better)
+    return lambda *where: Scorer(read, load, asked.threads, *where).compared(before, after)
+
+
 def measure_pair(
-    asked: Measuring, categories: str | Path | None, on_progress: OnProgress, platform: Platform
+    asked: Measuring,
+    categories: str | Path | None,
+    on_progress: OnProgress,
+    platform: Platform,
+    judged: Judging | None = None,
 ) -> Comparisons:
     """Measure two programs, or two versions of ExecuTorch, side by side and compare them."""
     if platform.timing != "measured":
@@ -198,7 +228,9 @@ def measure_pair(
     # The dumps of programs that are measured now are read before the directory goes.
     with files.scratch_directory() as scratch:
         table = load_table(Path(categories) if categories else None)
+        change = judged(platform, scratch, on_progress) if judged is not None else None
         found = _in_turns(asked, scratch, on_progress, table, platform)
+        found = [(msgspec.structs.replace(each[0], metric=change), *each[1:]) for each in found]
         return Comparisons(_with_models(each, asked.before, asked.after) for each in found)
 
 

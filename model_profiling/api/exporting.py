@@ -18,7 +18,7 @@ from model_profiling.export.request import ExportRequest, ExportResult, argument
 from model_profiling.models.lookup import model_name, snake_case
 from model_profiling.models.options import LoadOptions, input_spec, name_suffix
 from model_profiling.platforms.base import Platform
-from model_profiling.store.artifacts import ExportPaths
+from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
 if TYPE_CHECKING:
     from model_profiling.models.loading import LoadedModel
@@ -82,29 +82,36 @@ def exported_request(pte: Path, changed: bool, allow_wrong: bool = True) -> Expo
     """Return what a .pte was exported from, if the kit did that and the model is still the same; nothing of it can be
     `changed`."""
     from model_profiling.export.cache import cached
-    from model_profiling.export.request import recorded
-    from model_profiling.pipeline.pipeline import export_record
 
     paths = ExportPaths(pte.resolve())
     if changed:
         raise InputError(
             f"{paths.pte.name} is exported already", "Leave the flags of an export out, or give the model."
         )
-    record = export_record(paths)
-    if record is None or record.request.origin == "memory":
-        raise InputError(
-            f"{paths.pte.name} does not say which PyTorch model it was exported from",
-            "Layers are held against PyTorch: give the model, as to sme2-kit export.",
-        )
-    asked, home = recorded(record, record.request), Path(record.request.directory)
-    target = str(home / asked.target) if record.request.origin == "file" else asked.target
-    request = replace(asked, outdir=paths.directory, target=target, allow_wrong=True)
+    _, request = request_of(paths.pte)
     if cached(request) is None:
         raise InputError(
             f"{paths.pte.name} is not what an export would give now: the model, or the kit, has changed",
             "Give the model, as to sme2-kit export: it is exported again.",
         )
     return replace(request, allow_wrong=allow_wrong)
+
+
+def request_of(pte: Path) -> tuple[ExportRecord, ExportRequest]:
+    """Return the record of a .pte that the kit has exported from a model's name or file, and what was asked for."""
+    from model_profiling.export.request import recorded
+    from model_profiling.pipeline.pipeline import export_record
+
+    paths = ExportPaths(pte.resolve())
+    record = export_record(paths)
+    if record is None or record.request.origin == "memory":
+        raise InputError(
+            f"{paths.pte.name} does not say which PyTorch model it was exported from",
+            "It is held against PyTorch, or called as the model is: export the model by its name or from its file.",
+        )
+    asked, home = recorded(record, record.request), Path(record.request.directory)
+    target = str(home / asked.target) if record.request.origin == "file" else asked.target
+    return record, replace(asked, outdir=paths.directory, target=target, allow_wrong=True)
 
 
 def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], None] = lambda: None) -> Exporting:
@@ -120,7 +127,7 @@ def from_target(on_progress: OnProgress, force: bool, on_cached: Callable[[], No
             return earlier
         files.refuse_unwritable(request.paths.meta)
         announce = stage_listener(on_progress, label)
-        exporter = _imported(announce, request.loud)
+        exporter = import_exporter(announce, request.loud)
         return exporter(request, announce)
 
     return export
@@ -131,7 +138,7 @@ def from_memory(module: Any, example_inputs: Any, dynamic_shapes: Any, on_progre
 
     def export(request: ExportRequest, label: str) -> ExportResult:
         announce = stage_listener(on_progress, label)
-        _imported(announce, request.loud)
+        import_exporter(announce, request.loud)
         from model_profiling.export.in_memory import export_as_asked
 
         return export_as_asked(request, module, example_inputs, dynamic_shapes, announce)
@@ -158,7 +165,8 @@ def stage_listener(on_progress: OnProgress, label: str) -> Callable[[str], None]
     return lambda stage: on_progress(f"{label}: {stage}", 0, 0)
 
 
-def _imported(announce: Callable[[str], None], loud: bool) -> "Callable[..., ExportResult]":
+def import_exporter(announce: Callable[[str], None], loud: bool) -> "Callable[..., ExportResult]":
+    """Import torch and ExecuTorch, whatever they print while they are."""
     announce("import torch and executorch")
     from model_profiling.export.quiet import kept_off_terminal
 

@@ -223,6 +223,16 @@ MaxDrop = Annotated[
     Parameter("X", least=0),
 ]
 LowerIsBetter = Annotated[bool, "the metric is an error: what is larger is worse"]
+ComparedMetric = Annotated[
+    "Callable[[Any, list[Any]], float] | str | Path | None",
+    "of two .pte, your own metric, too: path/eval.py:score, as to tune",
+    Parameter("FILE.py:NAME", "code"),
+]
+ComparedDrop = Annotated[
+    float | None,
+    "exit 1 if the whole interval is above it: the metric of B is worse by more than this",
+    Parameter("X", least=0),
+]
 WorstLayers = Annotated[
     int, "instead of all that: keep up to N of the layers that lose most accuracy in fp32", Parameter("N", least=0)
 ]

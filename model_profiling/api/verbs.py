@@ -379,6 +379,10 @@ def compare(
     page_cache: p.PageCache = "warm",
     executorch: p.ExecuTorch = None,
     categories: p.Categories = None,
+    metric: p.ComparedMetric = None,
+    data: p.Data = None,
+    max_drop: p.ComparedDrop = None,
+    lower_is_better: p.LowerIsBetter = False,
     platform: p.PlatformName = None,
     lock: p.Lock = True,
     on_progress: OnProgress | None = None,
@@ -393,6 +397,9 @@ def compare(
     One .pte without `after` is measured with two `executorch` in turns, the first of them before, the second after: a
     release such as "1.5.0", or the install prefix of a build of your own. Then `startup` is measured, and `outputs`
     and `kernels` are compared, too. Two .pte are both measured with one `executorch`, if it is given.
+
+    `metric` and `data` are those of `tune`: `metric.after` of the result has by how much it is worse for the second
+    .pte, with an interval over samples, and whether that is within `max_drop`.
     """
     from model_profiling.api import comparing
     from model_profiling.platforms.platform_table import Choice
@@ -404,9 +411,10 @@ def compare(
     versions = split_choices(executorch)
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     asked = comparing.measuring_of(first, second, versions, counts, threads)
+    judged = comparing.metric_of(asked, metric, data, max_drop, lower_is_better)
     if asked is not None:
         with _measuring(platform, lock, on_progress, Path(asked.before), Path(asked.after)) as (opened, report):
-            return comparing.measure_pair(asked, categories, report, opened)
+            return comparing.measure_pair(asked, categories, report, opened, judged)
     chosen: object = platform
     if chosen not in (None, Choice()) or not lock:
         where = f"{caller().spelled('platform')} and {caller().spelled('no_lock')}"

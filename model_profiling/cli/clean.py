@@ -61,13 +61,13 @@ def _is_linked(path: Path) -> bool:
     return path.is_symlink() or path.parent.is_symlink()
 
 
-def _size(path: str | Path) -> int:
+def _size(path: Path) -> int:
     """Return the bytes of a file, or of all files below a folder; links are not followed."""
-    if os.path.islink(path) or not os.path.isdir(path):
-        return os.lstat(path).st_size
+    if path.is_symlink() or not path.is_dir():
+        return path.lstat().st_size
     total = 0
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         for entry in entries:
             below = entry.is_dir(follow_symlinks=False)
-            total += _size(entry.path) if below else entry.stat(follow_symlinks=False).st_size
+            total += _size(Path(entry.path)) if below else entry.stat(follow_symlinks=False).st_size
     return total

@@ -38,7 +38,7 @@ _OTHER_FILES = (".onnx", ".tflite")
 _OF_RUNTIMES = ("timeout_s", "out", "force", "inputs")
 _OF_TWO = (
     *("fail_if_slower", "fail_if_startup_slower", "fail_if_memory_above", "junit", "summary", "categories"),
-    "executorch",
+    *("executorch", "metric", "data", "max_drop", "lower_is_better"),
 )
 
 
@@ -61,7 +61,7 @@ def _two(args: argparse.Namespace) -> int:
 
     before = str(resolve_argument(args.before))
     after = None if args.after is None else str(resolve_argument(args.after))
-    limits = Limits(args.fail_if_slower, args.fail_if_startup_slower, args.fail_if_memory_above)
+    limits = Limits(args.fail_if_slower, args.fail_if_startup_slower, args.fail_if_memory_above, args.max_drop)
     if limits.given and after is not None:
         refuse_wrong_baseline(before, after, bool(args.any_baseline))
     versions, strict = split_choices(args.executorch, "--executorch"), bool(args.strict)

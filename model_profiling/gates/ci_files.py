@@ -9,7 +9,7 @@ from model_profiling.gates.verdict import Gate, Judgement, conclusion
 from model_profiling.report import markdown, metric_columns
 from model_profiling.report.blocks import Block, Bullets, Cell, Number, Paragraph, Report, Row, Section, Table, bullets
 from model_profiling.report.change_words import difference_rows
-from model_profiling.report.words import comparison_sentence, memory_sentence, startup_sentence
+from model_profiling.report.words import comparison_sentence, memory_sentence, metric_sentence, startup_sentence
 
 _MOST_CHANGES = 3
 _MARKS = {"passed": "pass", "failed": "FAIL", "unsure": "unsure"}
@@ -67,6 +67,8 @@ def comparison_title(result: PairComparison, gate: Gate) -> str:
         return startup_sentence(result.startup)
     if gate == "peak memory" and result.memory is not None:
         return memory_sentence(result.memory)
+    if gate == "metric" and result.metric is not None:
+        return metric_sentence(result.metric)
     return comparison_sentence(result.latency)
 
 

@@ -10,31 +10,34 @@ from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.base.errors import InputError
 
-Gate = Literal["latency", "start-up", "peak memory"]
+Gate = Literal["latency", "start-up", "peak memory", "metric"]
 Outcome = Literal["passed", "failed", "unsure"]
 _FLAGS: dict[Gate, str] = {
     "latency": "--fail-if-slower",
     "start-up": "--fail-if-startup-slower",
     "peak memory": "--fail-if-memory-above",
+    "metric": "--max-drop",
 }
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """By how many percent the second side may be worse; None: not judged."""
+    """By how many percent the second side may be worse, and by how much a metric may drop; None: not judged."""
 
     slower: float | None = None
     startup_slower: float | None = None
     memory_above: float | None = None
+    drop: float | None = None
 
     @property
     def given(self) -> dict[Gate, float]:
         """The limits that were given, by gate."""
-        limits = zip(_FLAGS, (self.slower, self.startup_slower, self.memory_above), strict=True)
+        limits = zip(_FLAGS, (self.slower, self.startup_slower, self.memory_above, self.drop), strict=True)
         return {gate: limit for gate, limit in limits if limit is not None}
 
 
 class Judgement(msgspec.Struct, frozen=True):
-    """One comparison held against a limit. `outcome` is passed, failed, or unsure (fails only when strict)."""
+    """One comparison held against a limit, which is of a metric in its own unit. `outcome` is passed, failed, or unsure
+    (fails only when strict)."""
 
     before: str
     after: str
@@ -63,7 +66,7 @@ def judge(pairs: Sequence[PairComparison], limits: Limits, strict: bool) -> list
     """Hold each pair against each limit; one that has no interval at all is no basis for a pass."""
     for gate, limit in limits.given.items():
         if not (math.isfinite(limit) and limit >= 0):
-            raise InputError(f"{_FLAGS[gate]} {limit:g} is not a limit", "Give a percentage of 0 or more.")
+            raise InputError(f"{_FLAGS[gate]} {limit:g} is not a limit", "Give a number of 0 or more.")
     found = []
     for pair in pairs:
         sides = (pair.latency.before, pair.latency.after)
@@ -80,7 +83,7 @@ def _judged(pair: PairComparison, gate: Gate, limit: float) -> tuple[Outcome, st
         return _speed(pair, gate, told, "slower", limit)
     if gate == "start-up":
         return _speed(pair, gate, _startup(pair), "slower to its first result", limit)
-    return _memory(pair, limit)
+    return _memory(pair, limit) if gate == "peak memory" else _metric(pair, limit)
 
 
 def _startup(pair: PairComparison) -> Comparison:
@@ -137,6 +140,16 @@ def _memory(pair: PairComparison, limit: float) -> tuple[Outcome, str]:
     claim = "above the peak memory of its baseline"
     bounds = found.low_percent, found.high_percent
     return _held(name, bounds, claim, limit, "take more launches")
+
+
+def _metric(pair: PairComparison, limit: float) -> tuple[Outcome, str]:
+    found = pair.metric
+    if found is None:
+        raise InputError(f"{pair.latency.after}: there is no metric to judge", "Give the metric and its data.")
+    after, what = found.after, f"{pair.latency.after}: a drop of {found.name} by more than {limit:g}"
+    if after.verdict == "not told":
+        return "unsure", f"{what} cannot be ruled out by {found.samples} samples; give more"
+    return ("passed", f"{what} is ruled out") if after.verdict == "within" else ("failed", f"{what} is seen")
 
 
 def _held(name: str, bounds: tuple[float, float], claim: str, limit: float, more: str) -> tuple[Outcome, str]:

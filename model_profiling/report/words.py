@@ -13,6 +13,7 @@ from model_profiling.report import numbers
 
 if TYPE_CHECKING:
     from model_profiling.analysis.accuracy.agreement import Agreement
+    from model_profiling.analysis.compare.comparison import MetricChange, MetricValue
     from model_profiling.analysis.compare.kernel_changes import KernelComparison
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
@@ -130,6 +131,21 @@ def startup_sentence(comparison: StartupComparison, busy: bool = True) -> str:
     found = comparison.first_result
     too_few = f"{found.after} and {found.before}: too few launches ({found.turns}) to compare"
     return f"time to the first result: {too_few if found.high is None else comparison_sentence(found, busy)}"
+
+
+def drop_text(found: MetricValue) -> str:
+    """Return `0.012 (0.004 to 0.02)`, or that it is within the noise of the samples."""
+    if found.drop is None or found.low is None or found.high is None:
+        return "-" if found.drop is None else f"{found.drop:.3g}"
+    noise = "" if found.significant or not found.drop else ", not significant"
+    return f"{found.drop:.3g} ({found.low:.3g} to {found.high:.3g}{noise})"
+
+
+def metric_sentence(change: MetricChange) -> str:
+    """Return what the user's metric says of both sides, and by how much it is worse for the second."""
+    after, worse = change.after, "grows" if change.lower_is_better else "drops"
+    sides = f"{change.before:.4g} before, {after.value:.4g} now"
+    return f"{change.name} {worse} by {drop_text(after)}: {sides}, {counted(change.samples, 'sample')}"
 
 
 def memory_sentence(comparison: MemoryComparison) -> str:

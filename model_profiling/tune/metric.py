@@ -17,22 +17,25 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from model_profiling.analysis.compare.comparison import DropVerdict, MetricChange, MetricValue
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
-from model_profiling.base.on_progress import say_note
+from model_profiling.base.on_progress import OnProgress, say_note
 from model_profiling.base.units import counted
 from model_profiling.export.check.prediction import Forward, Predictor, predicting
 from model_profiling.export.prepare.samples import npy_bytes
 from model_profiling.export.quiet import kept_off_terminal
+from model_profiling.export.request import ExportResult
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import file_target
 from model_profiling.models.refused_inputs import own_line
 from model_profiling.models.user_file import import_file
 from model_profiling.pipeline.manifest_records import clear_directory
+from model_profiling.platforms.base import Platform
 from model_profiling.platforms.process_platform import LocalPlatform, ProcessPlatform
 from model_profiling.tune.bench import Bench
-from model_profiling.tune.tune_result import MetricSummary, MetricValue, Verdict
+from model_profiling.tune.tune_result import MetricSummary
 from model_profiling.upstream.captured_graphs import leaves
 
 MOST_SAMPLES = 10_000
@@ -45,9 +48,9 @@ _AGAIN = "Correct it, and start again: what is finished is kept."
 
 class Metric:
     """`score(predict, samples)`, both in memory or in files. Failures of the user's code become errors of the kit, and
-    what it prints goes to `log`."""
+    what it prints goes to `log`, if there is one."""
 
-    def __init__(self, score: Any, data: Any, log: Path, max_drop: float, lower_is_better: bool) -> None:
+    def __init__(self, score: Any, data: Any, log: Path | None, max_drop: float, lower_is_better: bool) -> None:
         self.max_drop, self.lower_is_better = max_drop, lower_is_better
         self._log, self._printed = log, ""
         # Both may be of one file, which is run once.
@@ -88,8 +91,10 @@ class Metric:
         finally:
             self._printed += said.getvalue()
             if self._printed and not told:
-                files.write_text(self._log, self._printed)
-                say_note(f"{what} prints: {self._printed.strip().splitlines()[0][:100]}; see {self._log}")
+                where = f"; see {self._log}" if self._log is not None else ""
+                if self._log is not None:
+                    files.write_text(self._log, self._printed)
+                say_note(f"{what} prints: {self._printed.strip().splitlines()[0][:100]}{where}")
 
     def identity(self) -> str:
         """Return a hash of the metric's file and of the samples; '' where nobody can tell whether they changed."""
@@ -132,13 +137,88 @@ class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     failure: str = ""
 
 
+class Scorer:
+    """Says what a metric is of programs, each in one process of the runner on this machine."""
+
+    def __init__(
+        self,
+        metric: Metric,
+        load: Callable[[], LoadedModel],
+        threads: int,
+        platform: Platform,
+        home: Path,
+        report: OnProgress,
+    ) -> None:
+        self.metric, self._threads, self._home, self._report = metric, threads, home, report
+        self._platform = platform if isinstance(platform, ProcessPlatform) else LocalPlatform()
+        with kept_off_terminal(False):
+            self.forward = Forward(load())
+
+    def scores(self, made: ExportResult, name: str, samples: list[Any], draws: int | None = None) -> Scores:
+        """Score a program; samples are drawn anew as often as there is time for, if `draws` does not say how often."""
+        with self.predicting(made, f"metric of {name}", len(samples)) as predict:
+            value = self.metric(predict, samples)
+            count = self._affordable(predict, value, samples) if draws is None else draws
+            resampled: list[float | None] = []
+            for number in range(count):
+                self._report(f"interval of {name}", number, count)
+                # With replacement, and the same ones for all programs.
+                drawn = np.random.default_rng(number).integers(len(samples), size=len(samples))
+                try:
+                    resampled.append(self.metric(predict, [samples[index] for index in drawn]))
+                except InputError:
+                    resampled.append(None)  # of a class there may be no sample
+            return Scores(value, resampled)
+
+    def change(self, before: Scores, own: Scores) -> MetricValue:
+        """Hold a program against another on the same samples."""
+        if before.value is None or own.value is None:
+            return MetricValue(None, verdict="beyond", failure=own.failure)
+        sign, most = -1 if self.metric.lower_is_better else 1, self.metric.max_drop + 1e-12
+        drop = sign * (before.value - own.value) + 0.0  # not -0
+        pairs = zip(before.resampled, own.resampled, strict=False)
+        drops = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
+        if len(drops) < _LEAST_RESAMPLES:
+            return MetricValue(own.value, drop, verdict="within" if drop <= most else "beyond")
+        low, high = np.percentile(drops, [2.5, 97.5]).tolist()
+        verdict: DropVerdict = "within" if high <= most else "beyond" if low > most else "not told"
+        return MetricValue(own.value, drop, low, high, verdict)
+
+    def compared(self, before: ExportResult, after: ExportResult) -> MetricChange:
+        """Score two programs on all samples."""
+        samples, metric = self.metric.samples, self.metric
+        first = self.scores(before, before.paths.stem, samples)
+        assert first.value is not None
+        second = self.scores(after, after.paths.stem, samples, len(first.resampled))
+        found = self.change(first, second)
+        return MetricChange(metric.name, len(samples), metric.lower_is_better, first.value, found)
+
+    def _affordable(self, predict: Predictor, value: float, samples: list[Any]) -> int:
+        """Return how often samples can be drawn anew; a metric that says something else the second time is refused."""
+        started = time.monotonic()
+        if (again := self.metric(predict, samples)) != value:
+            raise InputError(
+                f"{self.metric.name} is not deterministic: {value:g}, then {again:g} of the same program and samples",
+                "Let it draw no random numbers, or seed them anew in each call (torch.manual_seed).",
+            )
+        took = time.monotonic() - started
+        count = min(_RESAMPLES, int(_RESAMPLING_S / max(took, 1e-6)))
+        if count >= _LEAST_RESAMPLES:
+            return count
+        say_note(f"{self.metric.name} takes {took:.1f} s without the program: its values have no interval")
+        return 0
+
+    def predicting(self, made: ExportResult, label: str, total: int) -> contextlib.AbstractContextManager[Predictor]:
+        how = made, self._platform, self._threads, self._home / "metric.log"
+        return predicting(self.forward, *how, lambda count: self._report(label, min(count, total), total))
+
+
 class Judge:
-    """Says of exports what the metric is, each in one process of the runner on this machine."""
+    """Says of exports what the metric is, and keeps what is known."""
 
     def __init__(self, metric: Metric, bench: Bench, load: Callable[[], LoadedModel]) -> None:
         self.bench, self._metric, self._base = bench, metric, bench.base.name
-        with kept_off_terminal(False):
-            self._forward = Forward(load())
+        self._scorer = Scorer(metric, load, bench.request.threads, bench.platform, bench.home, bench.report)
         given, count = bench.request.base.calibration is not None, len(metric.samples)
         self._apart = given or count >= _ENOUGH
         order = np.random.default_rng(0).permutation(count).tolist()
@@ -160,10 +240,11 @@ class Judge:
         if not self._calibrating:
             return
         folder, asked = self.bench.home / "calibration", list[Any]()
-        with self._predicting(self._base, "calibration") as predict:
+        base = self.bench.made[self._base]
+        with self._scorer.predicting(base, "calibration", len(self._samples)) as predict:
 
             def noted(*inputs: Any, **keywords: Any) -> Any:
-                asked.append(self._forward.tensors(inputs, keywords))
+                asked.append(self._scorer.forward.tensors(inputs, keywords))
                 return predict(*inputs, **keywords)
 
             self._metric(noted, [self._metric.samples[index] for index in self._calibrating])
@@ -183,65 +264,18 @@ class Judge:
         """Return what the metric says of an export, held against the baseline on the same samples."""
         if name in self.bench.failures:
             return MetricValue(None, verdict="beyond", failure=self.bench.failures[name])
-        before, own = self.scores(self._base), self.scores(name)
-        if before.value is None or own.value is None:
-            return MetricValue(None, verdict="beyond", failure=own.failure)
-        sign, most = -1 if self._metric.lower_is_better else 1, self._metric.max_drop + 1e-12
-        drop = sign * (before.value - own.value) + 0.0  # not -0
-        pairs = zip(before.resampled, own.resampled, strict=False)
-        drops = [sign * (a - b) for a, b in pairs if a is not None and b is not None]
-        if len(drops) < _LEAST_RESAMPLES:
-            return MetricValue(own.value, drop, verdict="within" if drop <= most else "beyond")
-        low, high = np.percentile(drops, [2.5, 97.5]).tolist()
-        verdict: Verdict = "within" if high <= most else "beyond" if low > most else "not told"
-        return MetricValue(own.value, drop, low, high, verdict)
+        return self._scorer.change(self.scores(self._base), self.scores(name))
 
     def scores(self, name: str) -> Scores:
         name = self.bench.same_as.get(name, name)
         key = f"{self._identity} {len(self._samples)} {program_sha256(self.bench.made[name].paths.pte)}"
         if key not in self._scores:
+            draws = None if name == self._base else len(self.scores(self._base).resampled)
             try:
-                self._scores[key] = self._scored(name)
+                self._scores[key] = self._scorer.scores(self.bench.made[name], name, self._samples, draws)
             except KitError as error:
                 if name == self._base:
                     raise
                 self._scores[key] = Scores(None, failure=error.message)
             files.write_json(self._path, self._scores)
         return self._scores[key]
-
-    def _scored(self, name: str) -> Scores:
-        with self._predicting(name, f"metric of {name}") as predict:
-            value = self._metric(predict, self._samples)
-            first = name == self._base
-            count = self._affordable(predict, value) if first else len(self.scores(self._base).resampled)
-            resampled: list[float | None] = []
-            for number in range(count):
-                self.bench.report(f"interval of {name}", number, count)
-                # With replacement, and the same ones for all programs.
-                drawn = np.random.default_rng(number).integers(len(self._samples), size=len(self._samples))
-                try:
-                    resampled.append(self._metric(predict, [self._samples[index] for index in drawn]))
-                except InputError:
-                    resampled.append(None)  # of a class there may be no sample
-            return Scores(value, resampled)
-
-    def _affordable(self, predict: Predictor, value: float) -> int:
-        """Return how often samples can be drawn anew; a metric that says something else the second time is refused."""
-        started = time.monotonic()
-        if (again := self._metric(predict, self._samples)) != value:
-            raise InputError(
-                f"{self._metric.name} is not deterministic: {value:g}, then {again:g} of the same program and samples",
-                "Let it draw no random numbers, or seed them anew in each call (torch.manual_seed).",
-            )
-        took = time.monotonic() - started
-        count = min(_RESAMPLES, int(_RESAMPLING_S / max(took, 1e-6)))
-        if count >= _LEAST_RESAMPLES:
-            return count
-        say_note(f"{self._metric.name} takes {took:.1f} s without the program: its values have no interval")
-        return 0
-
-    def _predicting(self, name: str, label: str) -> contextlib.AbstractContextManager[Predictor]:
-        bench, total = self.bench, len(self._samples)
-        platform = bench.platform if isinstance(bench.platform, ProcessPlatform) else LocalPlatform()
-        how = bench.made[name], platform, bench.request.threads, bench.home / "metric.log"
-        return predicting(self._forward, *how, lambda count: bench.report(label, min(count, total), total))

@@ -15,7 +15,7 @@ from model_profiling.report.change_words import difference_text, part_place
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer
 from model_profiling.report.drawing.theme import BEFORE, LIGHT, Theme
 from model_profiling.report.drawing.vega import draw
-from model_profiling.report.words import bounded_factor
+from model_profiling.report.words import bounded_factor, drop_text
 from model_profiling.tune.tune_result import (
     LEAST_SQNR_DB,
     MetricSummary,
@@ -85,18 +85,10 @@ def _not_met(result: TuneResult, metric: MetricSummary) -> list[str]:
     said = []
     for drop, name, found in sorted(known, key=itemgetter(0))[:_MOST_FAILED]:
         if found.verdict == "not told":
-            said.append(f"{metric.samples} samples do not tell whether {name} is within the drop: {_drop_text(found)}")
+            said.append(f"{metric.samples} samples do not tell whether {name} is within the drop: {drop_text(found)}")
         elif found.verdict == "beyond":
-            said.append(f"{name} is faster and drops {_drop_text(found)}, {drop - metric.max_drop:.3g} too much")
+            said.append(f"{name} is faster and drops {drop_text(found)}, {drop - metric.max_drop:.3g} too much")
     return said
-
-
-def _drop_text(found: MetricValue) -> str:
-    """Return `0.012 (0.004 to 0.02)`, or that it is within the noise of the samples."""
-    if found.drop is None or found.low is None or found.high is None:
-        return "-" if found.drop is None else f"{found.drop:.3g}"
-    noise = "" if found.significant or not found.drop else ", not significant"
-    return f"{found.drop:.3g} ({found.low:.3g} to {found.high:.3g}{noise})"
 
 
 def _metric(metric: MetricSummary) -> list[Fact | Table]:
@@ -121,7 +113,7 @@ def _judged(result: TuneResult) -> Table:
         "median": lambda row: numbers.ms_cell(row[0].median_ms),
         "speedup": lambda row: _speedup(row[0]),
         "metric": lambda row: numbers.cell(row[1].value, "{:.4g}".format),
-        "drop": lambda row: "-" if row[0].comparison is None else _drop_text(row[1]),
+        "drop": lambda row: "-" if row[0].comparison is None else drop_text(row[1]),
         "verdict": lambda row: row[1].failure or ("" if row[0].comparison is None else row[1].verdict),
         "size": lambda row: numbers.bytes_cell(row[0].file_bytes),
         "SME2 kernels": lambda row: (

@@ -3,11 +3,12 @@
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement
+from model_profiling.analysis.compare.comparison import MetricValue as MetricValue
 from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 from model_profiling.analysis.timing.latency import Comparison, compare
@@ -62,31 +63,6 @@ class TuneCost(msgspec.Struct, frozen=True):
     step: str
     programs: int
     seconds: float
-
-
-Verdict = Literal["within", "beyond", "not told"]
-
-
-class MetricValue(msgspec.Struct, frozen=True):
-    """What the user's metric says of a variant, and how much worse that is than the baseline, with its 95 % interval
-    over samples (None: not known).
-
-    `within` the drop that was allowed and `beyond` it are said of whole intervals; where one holds it, the samples are
-    too few to tell.
-    """
-
-    value: float | None
-    drop: float | None = None
-    low: float | None = None
-    high: float | None = None
-    verdict: Verdict = "within"
-    # Why there is no value.
-    failure: str = ""
-
-    @property
-    def significant(self) -> bool:
-        """Whether it differs from the baseline by its whole interval."""
-        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
 class KeptLayer(msgspec.Struct, frozen=True):

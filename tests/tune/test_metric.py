@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 import torch
 
+from model_profiling.analysis.compare.comparison import MetricChange, PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api import exporting
 from model_profiling.base.errors import InputError
@@ -21,6 +22,7 @@ from model_profiling.base.on_progress import listen_to_notes, no_progress
 from model_profiling.export.check.prediction import Forward, Predictor, predicting
 from model_profiling.export.in_memory import export_module, loader
 from model_profiling.export.request import ExportRequest
+from model_profiling.gates.verdict import Limits, judge
 from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.report.charts.frame import WIDE
 from model_profiling.report.drawing.theme import LIGHT
@@ -261,3 +263,46 @@ def test_a_tuning_by_a_metric_keeps_what_is_finished(tmp_path: Path) -> None:
     again = kit(*words, "--metric", "eval.py:score", *few, cwd=tmp_path)
     assert again.returncode == 0 and "metric of" not in again.stderr and "samples" in again.stdout
     assert (tmp_path / "tuned" / "tune_pareto.png").is_file()
+    # The same metric gates two programs that were exported before.
+    sides = [next((tmp_path / "tuned" / name).glob("*.pte")) for name in ("fp32", "int8")]
+    asked = ("compare", *sides, "--runs", 4, "--data", "eval.py:samples", "--metric", "eval.py:score")
+    gated = kit(*asked, "--max-drop", 0.05, "--junit", "junit.xml", cwd=tmp_path)
+    assert gated.returncode == 1 and "a drop of eval.py:score by more than 0.05 is seen" in flat(gated.stderr)
+    assert "eval.py:score drops by" in flat(gated.stdout) and ": metric" in (tmp_path / "junit.xml").read_text()
+    told = kit(*asked, "--json", cwd=tmp_path)
+    (pair,) = json.loads(told.stdout)
+    check_printed("comparison", pair)
+    found = pair["metric"]
+    assert (
+        told.returncode == 0
+        and found["samples"] == 80
+        and found["after"]["drop"] == pytest.approx(found["before"] - found["after"]["value"])
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--max-drop", 0.1), "no metric to judge by"),
+        (("--metric", "eval.py:score"), "of two .pte on samples"),
+    ],
+)
+def test_a_comparison_by_a_metric_needs_all_of_it(words: tuple[Any, ...], said: str, tmp_path: Path) -> None:
+    for name in ("a.pte", "b.pte"):
+        (tmp_path / name).touch()
+    done = kit("compare", "a.pte", "b.pte", *words, cwd=tmp_path)
+    assert done.returncode == 2 and said in flat(done.stderr)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "outcome", "failed"), [("within", "passed", 0), ("not told", "unsure", 1), ("beyond", "failed", 2)]
+)
+def test_a_gate_judges_a_metric_by_its_whole_interval(verdict: Any, outcome: str, failed: int) -> None:
+    change = MetricChange("score", 60, False, 0.9, MetricValue(0.8, 0.1, 0.05, 0.15, verdict))
+    profile: Any = None
+    pair = PairComparison(FASTER, profile, metric=change)
+    for strict in (False, True):
+        (found,) = judge([pair], Limits(drop=0.1), strict)
+        assert found.outcome == outcome and found.failed == (failed + strict > 1) and found.gate == "metric"
+    with pytest.raises(InputError, match="no metric to judge"):
+        judge([PairComparison(FASTER, profile)], Limits(drop=0.1), False)

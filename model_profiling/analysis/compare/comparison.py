@@ -1,6 +1,7 @@
 """Two profiles held against each other: category by category, operator by operator, and what dominates now."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -92,6 +93,41 @@ class ProfileComparison(msgspec.Struct, frozen=True):
     unreliable: str = ""
 
 
+DropVerdict = Literal["within", "beyond", "not told"]
+
+
+class MetricValue(msgspec.Struct, frozen=True):
+    """What the user's metric says of a program, and how much worse that is than the baseline, with its 95 % interval
+    over samples (None: not known).
+
+    `within` the drop that was allowed and `beyond` it are said of whole intervals; where one holds it, the samples are
+    too few to tell.
+    """
+
+    value: float | None
+    drop: float | None = None
+    low: float | None = None
+    high: float | None = None
+    verdict: DropVerdict = "within"
+    # Why there is no value.
+    failure: str = ""
+
+    @property
+    def significant(self) -> bool:
+        """Whether it differs from the baseline by its whole interval."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+class MetricChange(msgspec.Struct, frozen=True):
+    """What the user's metric, `name`, says of both sides, of so many samples."""
+
+    name: str
+    samples: int
+    lower_is_better: bool
+    before: float
+    after: MetricValue
+
+
 class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):
     """One pair of `compare --json`: the latency of the two, where their time goes, and the metrics of each; start-up
     and peak memory where both sides have them. Of one program under two ExecuTorch versions also whether its outputs
@@ -113,6 +149,7 @@ class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="k
     accuracy: list[Agreement] = []
     # What must be known before anything else of two programs that are compared, such as that they are of two models.
     warnings: list[str] = []
+    metric: MetricChange | None = None
 
     @property
     def told(self) -> Comparison:

@@ -125,6 +125,8 @@ def _besides(pairs: Sequence[PairComparison]) -> list[Fact]:
         if judged := {each.verdict for each in pair.accuracy}:
             agree = "differ" if "differs" in judged else "agree"
             found.append(Fact("Outputs", agree, f"with eager PyTorch's: {_sqnr(pair)}"))
+        if pair.metric is not None:
+            found.append(Fact("Metric", note=words.metric_sentence(pair.metric)))
         if pair.kernels is not None:
             found.append(Fact("Outputs", note=words.outputs_sentence(pair.outputs)))
             found.append(Fact("Kernels", note=words.kernels_sentence(pair.kernels).removeprefix("kernels: ")))
