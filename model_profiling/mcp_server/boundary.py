@@ -59,7 +59,8 @@ class Workspace:
     def relative(self, path: Path | str) -> str:
         """Return how to name a path to the assistant: relative to the workspace where it is inside."""
         real = (self.root / path).resolve()
-        return str(real.relative_to(self.root)) if self.root in real.parents else str(path)
+        short = str(real.relative_to(self.root)) if self.root in real.parents else "~"
+        return str(path) if short.startswith("~") else short  # a command takes ~ for a home directory
 
     def model(self, text: str) -> str:
         """Return a model to export: a registered name as it is, or `file.py:Class` with the file inside.

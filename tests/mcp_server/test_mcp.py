@@ -120,6 +120,7 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
         with pytest.raises(InputError):
             workspace.inside(text)
     here = tmp_path.resolve()
+    assert workspace.model("a/../~/net.py:Net") == f"{here}/~/net.py:Net"
     assert workspace.word("release", "1.5.0,1.5.1rc1,own") == f"1.5.0,1.5.1rc1,{here}/own"
     assert workspace.word("runtime", "eager,a.onnx") == f"eager,{here}/a.onnx"
     for text in ("net.py", "a/b", "../net.py:Net", "~/net.py:Net", "~root/net.py:Net"):
