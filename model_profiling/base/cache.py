@@ -145,9 +145,9 @@ def _read_regular(path: Path) -> bytes:
 def _record(home: Path, made_from: Mapping[str, str]) -> bytes:
     """Return the record of a folder as it is now: always the same bytes for the same files."""
     found = {}
-    for folder, _, names in os.walk(home, onerror=_fail):
-        for path in (Path(folder, name) for name in names):
-            if path == home / _RECORD:
+    for folder, below, names in os.walk(home, onerror=_fail):
+        for path in (Path(folder, name) for name in (*names, *below)):
+            if path == home / _RECORD or (path.is_dir() and not path.is_symlink()):
                 continue
             if not stat.S_ISREG(path.lstat().st_mode):
                 raise OSError(f"{path} is not a file")

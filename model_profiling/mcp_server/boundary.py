@@ -45,7 +45,7 @@ class Workspace:
     def inside(self, text: str) -> Path:
         """Return the real path `text` means, seen from the workspace; an error if that is outside."""
         try:
-            path = (self.root / text).resolve()
+            path = (self.root / Path(text).expanduser()).resolve()  # as commands read it
         except (OSError, ValueError, RuntimeError):
             raise InputError(f"{text!r:.200} is not a path", "Give a path relative to the workspace.") from None
         if path != self.root and self.root not in path.parents:
@@ -59,7 +59,8 @@ class Workspace:
     def relative(self, path: Path | str) -> str:
         """Return how to name a path to the assistant: relative to the workspace where it is inside."""
         real = (self.root / path).resolve()
-        return str(real.relative_to(self.root)) if self.root in real.parents else str(path)
+        short = str(real.relative_to(self.root)) if self.root in real.parents else "~"
+        return str(path) if short.startswith("~") else short  # a command takes ~ for a home directory
 
     def model(self, text: str) -> str:
         """Return a model to export: a registered name as it is, or `file.py:Class` with the file inside.
@@ -70,11 +71,9 @@ class Workspace:
             self.inside(of_zoo[1])  # a folder with a configuration, perhaps
             return text
         file, colon, name = text.rpartition(":")
-        if not colon:
-            if "/" in text or text.endswith(".py"):
-                raise InputError(f"{text} names no class", "Write path/to/file.py:ClassName.")
-            return text
-        return f"{self.relative(self.inside(file))}:{name}"
+        if not colon and ("/" in text or text.endswith(".py")):
+            raise InputError(f"{text} names no class", "Write path/to/file.py:ClassName.")
+        return f"{self.relative(self.inside(file))}:{name}" if colon else text
 
     def word(self, kind: Kind, text: str) -> str:
         """Return text as a command is to read it, by what it may become; what leads out is refused."""
@@ -100,8 +99,10 @@ class Workspace:
             self.inside(text)
         if kind == "skill":
             return find_skill(text).name
-        is_name = (kind == "release" and RELEASE.fullmatch(text)) or (kind == "runtime" and text in RUNTIMES)
-        return str(self.inside(text)) if kind in ("path", "model", "release", "runtime") and not is_name else text
+        if kind in ("release", "runtime"):  # the command line takes a text apart at its commas
+            known = RELEASE.fullmatch if kind == "release" else RUNTIMES.get
+            return ",".join(part if known(part) else str(self.inside(part)) for part in text.split(","))
+        return str(self.inside(text)) if kind in ("path", "model") else text
 
     def config(self, text: str) -> tuple[Path, Path | None]:
         """Return a config whose own paths are inside, too, and its output_root, if it has one."""

@@ -327,11 +327,10 @@ def load_checkpoint(module: torch.nn.Module, path: Path, remembered: Callable[[]
         )
     first: dict[int, str] = {}
     for name, tensor in state.items():
-        if tensor.shape != own[name].shape:
-            raise InputError(
-                f"checkpoint {path}: {name} is {tuple(tensor.shape)}, the model's is {tuple(own[name].shape)}",
-                "Check that it was saved from this size of the architecture.",
-            )
+        if tensor.shape != own[name].shape or tensor.is_complex() > own[name].is_complex():
+            here, wanted = (f"{str(each.dtype)[6:]}{list(each.shape)}" for each in (tensor, own[name]))
+            what = f"checkpoint {path}: {name} is {here}, the model's is {wanted}"
+            raise InputError(what, "Check that it was saved from this size of the architecture.")
         # Of two different tensors for what is one in the model, one would be lost.
         other = first.setdefault(own[name].data_ptr(), name)
         if other != name and own[name].numel() and not torch.equal(state[other], tensor):

@@ -59,7 +59,7 @@ def named_paths(raw: Any) -> list[str]:
 def _paths_in(value: Any, schema: dict[str, Any], types: dict[str, Any]) -> Iterator[str]:
     schema = types[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
     if isinstance(value, str) and schema.get("format") == PATH_FORMAT:
-        yield value
+        yield from dict.fromkeys((value, *value.split(",")))  # one text may name several versions of ExecuTorch
     for each in schema.get("anyOf", []):
         yield from _paths_in(value, each, types)
     if isinstance(value, dict):

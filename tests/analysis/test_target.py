@@ -198,6 +198,21 @@ def test_any_number_of_a_target_gives_a_gain_or_is_refused_by_its_name(
         assert gain is not None and 0 < gain.low <= gain.times <= gain.high < math.inf
 
 
+@pytest.mark.parametrize(
+    "size", ["", "MiB", "x MiB", "0 MiB", "-1 MiB", "nan MiB", "1e400 MiB", "1073741824 MiB", 2**49]
+)
+def test_a_size_of_memory_that_cannot_be_reckoned_with_is_refused(size: str | float, tmp_path: Path) -> None:
+    content = msgspec.json.decode(msgspec.json.encode(m4()))
+    if isinstance(size, str):
+        content["load_gb_s"][size] = content["far_gb_s"]
+    else:
+        content["near_bytes"]["value"] = size
+        content["near_bytes"].pop("high", None)
+    (tmp_path / "target.json").write_bytes(msgspec.json.encode(content))
+    with pytest.raises(InputError, match=r"load_gb_s|near_bytes must be 1 to"):
+        read_target(tmp_path / "target.json")
+
+
 @pytest.mark.parametrize("field", ["best_ms", "median_ms", "mad_ms"])
 @given(number=NUMBERS, size=st.integers(-(2**63), 2**64 - 1))
 def test_any_number_of_a_roof_gives_a_gain_or_is_refused_by_its_name(field: str, number: float, size: int) -> None:

@@ -215,7 +215,7 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"lacks 1 \(stem.weight\) and has 1 that the model does not know \(strange\)"):
         with_checkpoint(path)
     torch.save({**state(), "stem.weight": torch.ones(2)}, path)
-    with pytest.raises(InputError, match=r"stem.weight is \(2,\), the model's is \(32, 3, 3, 3\)"):
+    with pytest.raises(InputError, match=r"stem.weight is float32\[2\], the model's is float32\[32, 3, 3, 3\]"):
         with_checkpoint(path)
     with pytest.raises(InputError, match="does not exist"):
         with_checkpoint(tmp_path / "none.pt")
@@ -230,10 +230,11 @@ def test_a_checkpoint_that_does_not_fit_is_refused_whole(tmp_path: Path) -> None
         (lambda weight: torch.eye(9).to_sparse_csr(), "a tensor that is sparse_csr"),
         (lambda weight: torch.nested.nested_tensor([weight]), "a tensor that is nested"),
         (lambda weight: torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8), "a tensor that is quantized"),
-        (lambda weight: weight.expand(9, *weight.shape), r"\(9, 32, 3, 3, 3\), the mod"),
+        (lambda weight: weight.expand(9, *weight.shape), r"float32\[9, 32, 3, 3, 3\], the mod"),
+        (lambda weight: weight.to(torch.complex64), r"complex64\[32, 3, 3, 3\], the model's is float32"),
         (lambda weight: {"state_dict": 3}, "contains no state dict"),
     ],
-    ids=["number", "tuple", "sparse", "CSR", "nested", "quantized", "expanded", "wrapped"],
+    ids=["number", "tuple", "sparse", "CSR", "nested", "quantized", "expanded", "complex", "wrapped"],
 )
 def test_a_checkpoint_of_other_keys_or_tensors_is_refused_by_its_name(
     change: Callable[[Any], Any], why: str, tmp_path: Path

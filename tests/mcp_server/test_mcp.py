@@ -96,7 +96,9 @@ def test_paths_stay_inside_the_workspace(tmp_path: Path) -> None:
         for tool, words in (
             ("report", {"run_dir": str(outside)}),
             ("compare", {"before": "net.pte", "executorch": ["1.5.0", "../outside"]}),
+            ("compare", {"before": "net.pte", "executorch": ["1.5.0,../outside"]}),
             ("compare_runtimes", {"model": "net.pte", "runtimes": ["../outside/a.onnx"]}),
+            ("compare_runtimes", {"model": "net.pte", "runtimes": ["eager,../outside/a.onnx"]}),
             # Where the default would lead out, through a link that was there before.
             ("export", {"model": "toy_cnn"}),
             ("compare", {"before": ".:../../outside/linux_fp16arith_on", "after": "."}),
@@ -114,10 +116,14 @@ def test_the_boundary_follows_links_and_refuses_what_is_no_path(tmp_path: Path) 
     assert workspace.model("toy_cnn") == "toy_cnn"
     assert workspace.relative(tmp_path / "a" / "b") == "a/b"
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    for text in ("..", "\0", f"{tmp_path}-sibling", "loop/../.."):
+    for text in ("..", "\0", f"{tmp_path}-sibling", "loop/../..", "~", "~nobody-has-this-name/x"):
         with pytest.raises(InputError):
             workspace.inside(text)
-    for text in ("net.py", "a/b", "../net.py:Net"):
+    here = tmp_path.resolve()
+    assert workspace.model("a/../~/net.py:Net") == f"{here}/~/net.py:Net"
+    assert workspace.word("release", "1.5.0,1.5.1rc1,own") == f"1.5.0,1.5.1rc1,{here}/own"
+    assert workspace.word("runtime", "eager,a.onnx") == f"eager,{here}/a.onnx"
+    for text in ("net.py", "a/b", "../net.py:Net", "~/net.py:Net", "~root/net.py:Net"):
         with pytest.raises(InputError):
             workspace.model(text)
 
@@ -189,7 +195,7 @@ def test_every_path_that_a_config_may_name_has_to_lie_in_the_workspace(tmp_path:
     assert {"model", "output_root", "inputs[]", "token_file", "experiments[].runner_path"} <= paths
     (tmp_path / "link").symlink_to("/etc")
     for key in sorted(paths):
-        for outside in ("/etc/hosts", "../x", "link/hosts"):
+        for outside in ("/etc/hosts", "../x", "link/hosts", "~/x", "1.5.0,../x"):
             document = _document(key.replace("[]", ".[]").split("."), outside)
             (tmp_path / "c.json").write_text(json.dumps(document))
             with pytest.raises(InputError, match="outside the workspace"):

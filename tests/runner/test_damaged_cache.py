@@ -152,6 +152,9 @@ def test_an_entry_replaced_as_a_whole_is_made_again(use: Path, tmp_path: Path) -
     assert build_runner().path.parent == home and contents(use) == expected
     (home / "libc.so.6").write_text("what nobody made")
     assert build_runner().path.parent == home and contents(use) == expected
+    (home / "include").symlink_to(tmp_path)
+    assert cache.damaged_entries() == [home]
+    assert build_runner().path.parent == home and contents(use) == expected
     # Even what would be the same: whoever owns the place that it links to may change it.
     home.rename(tmp_path / "elsewhere")
     home.symlink_to(tmp_path / "elsewhere")

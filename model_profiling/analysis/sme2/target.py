@@ -49,7 +49,7 @@ def rate_dtype(work: Work | None) -> str:
 # What every rate, bandwidth and part may be, and what other figures may be: all that is within can be reckoned with.
 _RATES = (1e-3, 1e9)
 _BOUNDS = {
-    **{"vector_bits": (128, 2048), "units": (1, 1 << 20), "near_bytes": (1, 1 << 50)},
+    **{"vector_bits": (128, 2048), "units": (1, 1 << 20), "near_bytes": (1, 1 << 40)},
     **dict.fromkeys(("readout_ns", "pack_ns", "call_ns"), (0, 1e6)),
 }
 Rate = Annotated[float, msgspec.Meta(ge=_RATES[0], le=_RATES[1])]
@@ -114,7 +114,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
     far_gb_s: Figure | None = None
     near_bytes: Figure | None = None
     # Beyond the nearest memory, by how many MiB are read: `{"8 MiB": …}`. What is twice the largest comes from far.
-    load_gb_s: dict[str, Figure] = {}
+    load_gb_s: dict[Annotated[str, msgspec.Meta(pattern="^[1-9][0-9]{0,5} MiB$")], Figure] = {}
     threads: Threads | None = None
     other_work: Figure | None = None
     # Which kernels it runs: "sme1" where it has SME and not SME2.
