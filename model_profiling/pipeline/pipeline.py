@@ -224,7 +224,10 @@ class Pipeline:
         for outcome in outcomes.values():
             outcome.scratch.mkdir(parents=True, exist_ok=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
-        _refuse_masking(todo, foreign)
+        for experiment in todo:
+            if experiment.name in foreign and experiment.disable_features:
+                what = f"experiment '{experiment.name}' disables features, which only the kit's runner can do"
+                raise InputError(what, "Leave runner_path out, or give a runner that was built without them.")
         lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
         progress = self._place.progress([e.name for e in todo])
         account = GroupState(lanes, outcomes, self._config.seed, progress)
@@ -419,10 +422,3 @@ def _checked_only(config: Config, only: list[str] | None) -> set[str]:
                 f"--only names '{name}', which is not an experiment", f"Experiments: {', '.join(sorted(names))}."
             )
     return set(only) if only else names
-
-
-def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
-    for experiment in todo:
-        if experiment.name in foreign and experiment.disable_features:
-            what = f"experiment '{experiment.name}' disables features, which only the kit's runner can do"
-            raise InputError(what, "Leave runner_path out, or give a runner that was built without them.")

@@ -259,7 +259,11 @@ class _Round:
         if not outcome.failure:
             outcome = self._confirmed(job, outcome)
         if outcome.failure:
-            self._fail(job, outcome)
+            said = {"failure": outcome.failure, "hint": outcome.hint}
+            self._journal.add("failed", job.name, self._state.round, seconds=outcome.seconds, **said)
+            log = self._folder.log(job)
+            self._ledger.set(job, "failed", outcome, log=relative(log, self._folder.home) if log.is_file() else "")
+            self._note(f"{job.name} failed: {outcome.failure}")
             for later in queue.failed(job):
                 self._ledger.set(later, "skipped", failure=f"{job.name} failed: {outcome.failure}")
                 self._look_at(later.cell)
@@ -300,13 +304,6 @@ class _Round:
     def _note_run(self, job: Job, manifest: Manifest) -> None:
         assert job.cell is not None
         self._jobs.note(job.cell, manifest, self._state.round)
-
-    def _fail(self, job: Job, outcome: JobOutcome) -> None:
-        said = {"failure": outcome.failure, "hint": outcome.hint}
-        self._journal.add("failed", job.name, self._state.round, seconds=outcome.seconds, **said)
-        log = self._folder.log(job)
-        self._ledger.set(job, "failed", outcome, log=relative(log, self._folder.home) if log.is_file() else "")
-        self._note(f"{job.name} failed: {outcome.failure}")
 
     def _look_at(self, cell: Cell | None) -> None:
         if cell is not None:

@@ -27,7 +27,13 @@ def categories(run: RunView, experiments: int = 0) -> Section | None:
         blocks.append(Paragraph(omitted_note(run, experiments)))
     for number, comparison in enumerate(run.summary.comparisons, 1):
         blocks += [Paragraph(comparison.shift.sentence)] if number > 1 else []
-        blocks += [Picture(numbered("shift", number), caption), _changes(run, comparison)]
+        before, after = run.sides(comparison.before, comparison.after)
+        columns = ("category", before, "share", after, "share", FASTER)
+        rows = [
+            change_row(change.name, change) for change in comparison.categories if change.before_ms or change.after_ms
+        ]
+        rows += _whole(run, comparison)
+        blocks += [Picture(numbered("shift", number), caption), Table("categories", columns, rows)]
     if len(run.summary.comparisons) > MOST_DRAWN:
         blocks.append(Paragraph(f"Only the first {MOST_DRAWN} comparisons have pictures; the tables show all."))
     blocks += [Picture("shift", caption)] if not run.summary.comparisons else []
@@ -50,14 +56,6 @@ def omitted_note(run: RunView, experiments: int) -> str:
 
 def numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}_{number}"
-
-
-def _changes(run: RunView, comparison: ProfileComparison) -> Table:
-    before, after = run.sides(comparison.before, comparison.after)
-    columns = ("category", before, "share", after, "share", FASTER)
-    rows = [change_row(change.name, change) for change in comparison.categories if change.before_ms or change.after_ms]
-    rows += _whole(run, comparison)
-    return Table("categories", columns, rows)
 
 
 def _whole(run: RunView, comparison: ProfileComparison) -> list[Row]:

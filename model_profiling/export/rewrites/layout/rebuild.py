@@ -331,7 +331,10 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
         schema = getattr(node.target, "_schema", None)
         if node.op != "call_function" or schema is None or not schema.is_mutable:
             continue
-        target = _functional(node.target)
+        # `aten.relu.default` for `aten.relu_.default`.
+        name = node.target.overloadpacket.__name__
+        packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
+        target = getattr(packet, node.target._overloadname, None)
         if target is None or not is_replaceable(program, node):
             raise Declined(f"{node.target} changes a tensor that is also known by another name")
         with program.graph.inserting_before(node):
@@ -339,10 +342,3 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
             new = program.graph.call_function(target, node.args, node.kwargs)
             new.meta = {**node.meta, "val": target(*values, **keywords)}
         replace(program, node, new)
-
-
-def _functional(target: Any) -> Any:
-    """Return `aten.relu.default` for `aten.relu_.default`; None where there is none."""
-    name = target.overloadpacket.__name__
-    packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
-    return getattr(packet, target._overloadname, None)
