@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model_profiling import api
 from model_profiling.api.calling import caller
@@ -14,9 +14,6 @@ from model_profiling.cli.answer import after_run, ending, note, show_result, tel
 from model_profiling.cli.arguments import choice_of
 from model_profiling.cli.progress import call
 from model_profiling.store.labels import split_labels
-
-if TYPE_CHECKING:
-    from model_profiling.api import Run
 
 TAKES = takes(run_program, "analyze_partial analysis_only html=NoHtml json quiet verbose")
 COMMON = "model config inputs out platform threads runs budget_s executorch label runtimes force json"
@@ -39,7 +36,7 @@ def run(args: argparse.Namespace) -> None:
     found.check()
 
 
-def _show(run: "Run", args: argparse.Namespace) -> None:
+def _show(run: "api.Run", args: argparse.Namespace) -> None:
     """Write what derives from a run, and its report; print it."""
     outdated, page = run.save(), None
     if args.json and not args.quiet:
