@@ -22,7 +22,13 @@ EXAMPLE = "sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
 
 def run(args: argparse.Namespace) -> None:
     if args.analyze_partial:
-        _analyze_partial(args)
+        from model_profiling.pipeline.partial_run import salvage_run
+
+        # The machine or device that it was measured on is not needed.
+        root, label = _root(args)
+        directory = salvage_run(root, split_labels(args.label or ())[0] or label, caller().command())
+        note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
+        _show(api.Run.open(directory.path), args)
         return
     if args.analysis_only:
         found = api.Run.open(_root(args)[0])
@@ -53,16 +59,6 @@ def _show(run: "api.Run", args: argparse.Namespace) -> None:
     else:
         show_result(run.document if args.verbose else run.first_screen, page, after_run(run), args.verbose)
     tell_outdated(outdated)
-
-
-def _analyze_partial(args: argparse.Namespace) -> None:
-    """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
-    from model_profiling.pipeline.partial_run import salvage_run
-
-    root, label = _root(args)
-    directory = salvage_run(root, split_labels(args.label or ())[0] or label, caller().command())
-    note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
-    _show(api.Run.open(directory.path), args)
 
 
 def _root(args: argparse.Namespace) -> tuple[Path, str | None]:

@@ -84,35 +84,27 @@ def _block(block: blocks.Block, pictures: Mapping[str, str], place: int) -> list
         case blocks.Picture(chart, caption):
             return ["", f"![{text(caption)}]({pictures[chart]})"] if chart in pictures else []
         case blocks.AdviceBlock():
-            return _advice(block, place)
+            at = f" in {code(block.place)}" if block.place else ""
+            worth = f" ({text(block.worth)})" if block.worth else ""
+            said = f"{place}. **{text(block.title)}**{at}{worth}. {text(block.next_step)}"
+            # What belongs to an item begins where its text does.
+            indent = " " * len(f"{place}. ")
+            return ["", said, *(f"{indent}- {text(item)}" for item in block.evidence)]
         case blocks.Table():
             return _table(block)
         case blocks.Tree():
-            return _tree(block)
-
-
-def _advice(advice: blocks.AdviceBlock, place: int) -> list[str]:
-    at = f" in {code(advice.place)}" if advice.place else ""
-    worth = f" ({text(advice.worth)})" if advice.worth else ""
-    lines = ["", f"{place}. **{text(advice.title)}**{at}{worth}. {text(advice.next_step)}"]
-    # What belongs to an item begins where its text does.
-    indent = " " * len(f"{place}. ")
-    return lines + [f"{indent}- {text(item)}" for item in advice.evidence]
+            shown, left = block.costliest(_MOST_BRANCHES)
+            rows = []
+            for depth, branch in shown:
+                words = " ".join(filter(None, (_cell(branch.name), _cell(branch.detail))))
+                rows.append([_INDENT * depth + words, *map(_cell, branch.cells)])
+            return _lines(["part of the model", *block.columns], ["---", *["---:"] * len(block.columns)], rows, left)
 
 
 def _table(table: blocks.Table) -> list[str]:
     rules = ["---:" if table.is_number(column) else "---" for column in range(len(table.columns))]
     shown = table.rows[: table.short]
     return _lines(table.columns, rules, [map(_cell, cells) for cells in shown], len(table.rows) - len(shown))
-
-
-def _tree(tree: blocks.Tree) -> list[str]:
-    shown, left = tree.costliest(_MOST_BRANCHES)
-    rows = []
-    for depth, branch in shown:
-        words = " ".join(filter(None, (_cell(branch.name), _cell(branch.detail))))
-        rows.append([_INDENT * depth + words, *map(_cell, branch.cells)])
-    return _lines(["part of the model", *tree.columns], ["---", *["---:"] * len(tree.columns)], rows, left)
 
 
 def _lines(columns: Sequence[str], rules: list[str], rows: Iterable[Iterable[str]], left: int) -> list[str]:

@@ -113,7 +113,11 @@ class RunData:
             _check_dump(path)
         else:
             manifest = RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
-            known = _with_compared(manifest, only)
+            if unknown := next((name for name in only if name not in manifest.experiments), None):
+                some = ", ".join(list(manifest.experiments)[:10])
+                raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
+            pairs = [pair for pair in manifest.compare_pairs if not set(pair).isdisjoint(only)]
+            known = list(dict.fromkeys([*only, *(name for pair in pairs for name in pair)]))
         other = cls.open(emulated, categories) if emulated is not None else None
         run = cls(path, _table(path, categories), other, target, known)
         run.asked = tuple(only)
@@ -377,15 +381,6 @@ def _check_dump(path: Path) -> None:
         f"{path} is neither a run directory nor an ETDump",
         f"Measure it first: {what}" if what else "Give the directory that `sme2-kit run` prints.",
     )
-
-
-def _with_compared(manifest: Manifest, only: Sequence[str]) -> list[str]:
-    """Return experiments, and those that they are compared with."""
-    if unknown := next((name for name in only if name not in manifest.experiments), None):
-        some = ", ".join(list(manifest.experiments)[:10])
-        raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
-    pairs = [pair for pair in manifest.compare_pairs if not set(pair).isdisjoint(only)]
-    return list(dict.fromkeys([*only, *(name for pair in pairs for name in pair)]))
 
 
 def _restricted(manifest: Manifest, only: Sequence[str]) -> Manifest:

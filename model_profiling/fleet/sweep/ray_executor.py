@@ -231,18 +231,15 @@ class RayExecutor:
         try:
             for note in token_notes(self._ray):
                 on_note(note)
-            self._refuse_missing(todo)
+            offered = self._ray.cluster_resources()
+            wanted = dict.fromkeys(job.measures.label for job in todo if job.measures is not None)
+            for label in wanted:
+                if not offered.get(label):
+                    hint = f"Start Ray on the machine that has it with --resources='{{\"{label}\": 1}}'."
+                    raise SetupError(f"no node of the Ray cluster offers the target {label!r}", hint)
         except KitError:
             self.close()
             raise
-
-    def _refuse_missing(self, todo: list[Job]) -> None:
-        offered = self._ray.cluster_resources()
-        wanted = dict.fromkeys(job.measures.label for job in todo if job.measures is not None)
-        for label in wanted:
-            if not offered.get(label):
-                hint = f"Start Ray on the machine that has it with --resources='{{\"{label}\": 1}}'."
-                raise SetupError(f"no node of the Ray cluster offers the target {label!r}", hint)
 
     def lane(self, job: Job) -> str:
         return "this machine" if _is_near(job) else self._near.lane(job)

@@ -141,7 +141,13 @@ class _Round:
     def run(self, make: MakeExecutor) -> SweepResult:
         shutil.rmtree(self._folder.incoming, ignore_errors=True)
         for cell in self._jobs.cells:
-            _recover(self._folder.run(cell))
+            directory = self._folder.run(cell)
+            # What a killed run had decided to is put in place, and what it had no time to remove goes.
+            with contextlib.suppress(KitError):
+                if transaction.interrupted(directory) or (directory / PARTIAL).is_dir():
+                    with files.locked(directory, "pipeline"):
+                        transaction.recover(directory)
+                        remove_leftovers(directory)
         wanted = {job.name for job in self._sweep.wanted}
         for job, done in self._jobs.finished(self._state.since):
             self._ledger.set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
@@ -164,7 +170,13 @@ class _Round:
     def _carry_out(self, executor: Executor, queue: Queue) -> None:
         while queue or self._running:
             waits = self._start_what_can(executor, queue)
-            self._tell(executor)
+            parts = [_said(job, executor.doing(job)) for job in self._running.values()]
+            failed = self._ledger.counted("failed")
+            words = f"{len(parts)} running" if parts else "waiting"
+            words += f", {failed} failed" if failed else ""
+            words += f", about {_duration(left)} left" if (left := self._ledger.left()) else ""
+            over = self._ledger.counted("finished", "failed", "skipped")
+            self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
             ended, self._not_begun = self._not_begun, []
             ended += executor.ended(0.0 if ended else _LOOK_WAITING_S if waits else _LOOK_S)
             for each in ended:
@@ -311,15 +323,6 @@ class _Round:
             place = self._folder.run(cell)
             self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
 
-    def _tell(self, executor: Executor) -> None:
-        parts = [_said(job, executor.doing(job)) for job in self._running.values()]
-        failed = self._ledger.counted("failed")
-        words = f"{len(parts)} running" if parts else "waiting"
-        words += f", {failed} failed" if failed else ""
-        words += f", about {_duration(left)} left" if (left := self._ledger.left()) else ""
-        over = self._ledger.counted("finished", "failed", "skipped")
-        self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
-
     def _write(self, drawn: bool = False) -> SweepResult:
         began = time.monotonic()
         result = self._result()
@@ -347,15 +350,6 @@ class _Round:
             round=self._state.round,
             notes=list(self._said),
         )
-
-
-def _recover(directory: Path) -> None:
-    """Put in place what a killed run had decided to, and remove what it had no time to."""
-    with contextlib.suppress(KitError):
-        if transaction.interrupted(directory) or (directory / PARTIAL).is_dir():
-            with files.locked(directory, "pipeline"):
-                transaction.recover(directory)
-                remove_leftovers(directory)
 
 
 def _said(job: Job, doing: str) -> str:
