@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-
 _AGAIN_S = 0.01
 _MOST_DIGITS = 5
 

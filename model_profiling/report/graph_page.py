@@ -25,7 +25,6 @@ MOST_IN_REPORT = 6000
 
 _INSERTED = "no line of the model: XNNPACK or a pass of the export inserted it, or it could not be matched"
 
-
 # Texts by number: shapes, kernels and files of one model repeat all the time.
 Strings = defaultdict[str, int]
 

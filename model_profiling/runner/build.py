@@ -32,7 +32,6 @@ LIBRARY_FLAGS = ("-O1", "-fPIC", "-shared", *WARNINGS)
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
-
 # A command may ask for the runner several times.
 _header_sha256 = FileMemo(files.sha256, most=1000)
 
