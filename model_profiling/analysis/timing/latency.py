@@ -98,9 +98,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
     """Return the turns that may be called latency: without a tracer, save where a foreign runner has no others."""
-    if record.latency_source == "traced executions":
-        return samples.traced
-    return samples.timed
+    return samples.traced if record.latency_source == "traced executions" else samples.timed
 
 
 def summarise(turns: list[Turn]) -> Latency:

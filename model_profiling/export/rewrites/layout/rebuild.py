@@ -189,9 +189,7 @@ class Rebuild:
             self._turned(value)
             return self.view(value, value.shape)
         value = self.moved(value, value.layout.among(IMAGE_DIMS))
-        if value.is_image:
-            return value.memory.image
-        return self._as_image(value)
+        return value.memory.image if value.is_image else self._as_image(value)
 
     def _as_image(self, value: Value) -> Any:
         images = value.memory.images
@@ -320,9 +318,7 @@ def same(new: Any, old: Any) -> bool:
         return len(new) == len(old) and all(same(a, b) for a, b in zip(new, old, strict=True))
     if isinstance(new, dict) and isinstance(old, dict):
         return new.keys() == old.keys() and all(same(new[key], old[key]) for key in new)
-    if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node):
-        return new is old
-    return bool(new == old)
+    return new is old if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node) else bool(new == old)
 
 
 def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
