@@ -5,7 +5,6 @@ import msgspec
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Picture, Report, Section
 from model_profiling.report.content import (
-    changes,
     first_screen,
     forecast,
     kernels,
@@ -34,7 +33,7 @@ def report(run: RunView, title: str = "") -> Report:
         phases.section(run),
         time.categories(near, len(run.summary.experiments)),
         operators.operators(near),
-        changes.section(near),
+        time.changes(near),
         runtimes.of_auto(run.auto),
         modules.section(near),
         roofline.section(near),
