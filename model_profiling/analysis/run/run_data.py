@@ -20,12 +20,7 @@ from model_profiling.analysis.process.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.roofs.roof_rates import roofs_bytes
 from model_profiling.analysis.roofs.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary, DumpAnalysis, analyse_dumps
-from model_profiling.analysis.run.experiment_labels import (
-    curve_label,
-    experiment_labels,
-    replace_names,
-    switched_features,
-)
+from model_profiling.analysis.run.experiment_labels import curve_label, labels_of, replace_names, switched_features
 from model_profiling.analysis.run.summary import analyse_run, has_times
 from model_profiling.analysis.sme2.kernel_table import user_table_identity
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -293,7 +288,7 @@ class RunData:
     @functools.cached_property
     def labels(self) -> dict[str, str]:
         """What to call each experiment where people read; its name is what files and commands go by."""
-        return {} if self.path.is_file() else experiment_labels(self.manifest)
+        return {} if self.path.is_file() else labels_of(self.manifest)
 
     def label(self, experiment: str) -> str:
         return self.labels.get(experiment, experiment)

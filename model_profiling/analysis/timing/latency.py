@@ -16,7 +16,7 @@ from model_profiling.analysis.timing.intervals import (
     log_ratio_bounds,
 )
 from model_profiling.base.units import counted
-from model_profiling.store.run_directory import MOST_PREEMPTED, ExperimentRecord, Samples, Turn, preempted_share
+from model_profiling.store.run_directory import BUSY_SHARE, ExperimentRecord, Samples, Turn, preempted_share
 
 Verdict = Literal["faster", "slower", "no difference seen"]
 _LEAST_TURNS = 4
@@ -52,7 +52,7 @@ class Latency(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether other work took the processor away so often that medians cannot be relied on."""
-        return self.preempted > MOST_PREEMPTED
+        return self.preempted > BUSY_SHARE
 
     @property
     def mad_percent(self) -> float | None:
@@ -168,7 +168,7 @@ def _warnings(turns: list[Turn], ms: Numbers, drift: float) -> list[str]:
     noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
         found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock frequency changes")
-    if preempted_share(turns) > MOST_PREEMPTED:
+    if preempted_share(turns) > BUSY_SHARE:
         found.append(
             f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
         )
@@ -211,7 +211,7 @@ def compare(before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paire
         estimate = ratio * math.exp(-reach), ratio * math.exp(reach)
     return Comparison(
         *(before[0], after[0], ratio, low, high, CONFIDENCE, verdict, width, paired, turns),
-        contended=any(preempted_share(side) > MOST_PREEMPTED for side in sides),
+        contended=any(preempted_share(side) > BUSY_SHARE for side in sides),
         before_ms=float(medians[0]) / 1e6,
         after_ms=float(medians[1]) / 1e6,
         launches=min(counts),
