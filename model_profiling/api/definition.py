@@ -12,7 +12,6 @@ from model_profiling.api.parameter import Parameter
 if TYPE_CHECKING:
     from model_profiling.export.options import Option, Verb
 
-
 # The default of what has none.
 EMPTY = object()
 _UNIONS = (typing.Union, type(int | None))

@@ -2,7 +2,7 @@
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -17,10 +17,8 @@ from model_profiling.api import rows
 from model_profiling.api.records import Records, RunSpeedup
 from model_profiling.api.rows import Changes, Row
 from model_profiling.base.errors import KitError
+from model_profiling.report.blocks import Report
 from model_profiling.store.derived import OutdatedFile
-
-if TYPE_CHECKING:
-    from model_profiling.report.blocks import Report
 
 
 class Run(RunView):
@@ -242,7 +240,7 @@ class Run(RunView):
         return f"<Run {clean(what)}>".replace("\n", " ")
 
     @property
-    def first_screen(self) -> "Report":
+    def first_screen(self) -> Report:
         """What a command shows of the run: the result without the sections of its report."""
         from model_profiling.report.content import dumps
 
@@ -254,7 +252,7 @@ class Run(RunView):
         return first_screen.report(self)
 
     @property
-    def document(self) -> "Report":
+    def document(self) -> Report:
         """Everything that there is to say of the run."""
         from model_profiling.report.content.whole import report
 

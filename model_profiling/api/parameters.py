@@ -27,13 +27,11 @@ _LEAST_SPEEDUP = "model_profiling.analysis.sme2.whatif.LEAST_SPEEDUP"
 _MOST_SPEEDUP = "model_profiling.analysis.sme2.whatif.MOST_SPEEDUP"
 _MOST_TOKENS = "model_profiling.store.run_directory.MOST_TOKENS"
 
-
 OptionalPath = str | Path | None
 # What several parameters share.
 _COUNT, _LIMIT = Parameter("N", least=1), Parameter("PCT", least=0)
 _INPUT, _WRITTEN = Parameter("FILE", "path"), Parameter("FILE", "path", written=True)
 _RUN = Parameter("RUN", "run", earlier=("--run-dir",))
-
 
 # The model, and how it is made.
 _FROM_MODEL = (

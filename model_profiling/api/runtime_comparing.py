@@ -42,15 +42,7 @@ from model_profiling.pipeline.schedule import Counts
 from model_profiling.pipeline.side_by_side import TIMEOUT_S, measure
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.protocol import Ready
-from model_profiling.runtimes.runtime_table import (
-    EAGER,
-    EXECUTORCH,
-    OF_FILES,
-    RUNTIMES,
-    Runtime,
-    optimized_file,
-    runtime_of,
-)
+from model_profiling.runtimes import runtime_table
 from model_profiling.store.artifacts import RUNTIMES as RUNTIMES_FILE
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
@@ -75,7 +67,7 @@ class RuntimeChoice:
     """A runtime by its name, or of a file of the user's; `name` is that of its row, unique."""
 
     name: str
-    runtime: Runtime
+    runtime: runtime_table.Runtime
     file: Path | None = None
     # 2 of the second of one runtime.
     number: int = 1
@@ -108,19 +100,19 @@ class RuntimesRequest:
 
 def is_file_of_runtime(text: str) -> bool:
     """Return whether a text names a file that another runtime takes."""
-    return Path(text).suffix.lower() in OF_FILES
+    return Path(text).suffix.lower() in runtime_table.OF_FILES
 
 
 def runtime_choices(asked: Sequence[str | Path]) -> list[RuntimeChoice]:
     """Return what names and files stand for, each with a name of its own; one may be named twice, as a check."""
     if not asked:
-        raise InputError("no runtime is named", f"Use some of {', '.join(RUNTIMES)}.")
+        raise InputError("no runtime is named", f"Use some of {', '.join(runtime_table.RUNTIMES)}.")
     found: list[RuntimeChoice] = []
     for text in map(str, asked):
         file = Path(text) if is_file_of_runtime(text) else None
         if file is not None and not files.is_file(file):
             raise InputError(f"there is no {file}", "Check the path.")
-        row = OF_FILES[file.suffix.lower()] if file is not None else runtime_of(text)
+        row = runtime_table.OF_FILES[file.suffix.lower()] if file is not None else runtime_table.runtime_of(text)
         count = 1 + sum(each.runtime is row for each in found)
         found.append(RuntimeChoice(row.name if count == 1 else f"{row.name}_{count}", row, file, count))
     return found
@@ -205,10 +197,10 @@ def measure_runtimes(
             raise next(side.failure for side in sides if side.failure is not None)
         # Of other inputs the export has no outputs: then those of eager PyTorch count, if it was measured.
         expected = expected_outputs(source.paths.directory, record) if source is not None and not asked.inputs else []
-        ordered = sides if expected else sorted(sides, key=lambda side: side.row.runtime != EAGER)
+        ordered = sides if expected else sorted(sides, key=lambda side: side.row.runtime != runtime_table.EAGER)
         dtype = source.dtype if source is not None else UNKNOWN
         reference = Reference(EAGER_AT_EXPORT, expected, dtype, record.dtype_cost if record is not None else None)
-        rows, baseline, against = compare_runtimes(ordered, reference, EXECUTORCH)
+        rows, baseline, against = compare_runtimes(ordered, reference, runtime_table.EXECUTORCH)
         base = next((row for row in rows if row.name == baseline), None)
         rows = [_by_line(row, base, outcomes) for row in rows]
     stem = source.paths.stem if source is not None else str(asked.choices[0].file)
@@ -242,7 +234,7 @@ def _profiled(outcome: ExperimentOutcome, label: str) -> tuple[Profile, Breakdow
     if outcome.runner.kind != "runtime":
         return measured_side(outcome, label).profiled()
     profiles = [profile_file(outcome, number) for number in range(len(outcome.dumps))]
-    optimized = optimized_file(outcome.dumps[0])
+    optimized = runtime_table.optimized_file(outcome.dumps[0])
     made = optimized if files.is_file(optimized) else None
     return onnx_side(outcome.program.pte, profiles, made, outcome.traced_warmup)
 
@@ -271,17 +263,17 @@ def _quote_logs(outcomes: Iterable[ExperimentOutcome]) -> None:
             outcome.failure.hint = visible(f"It said last: {said[-1][:300]}") if said else "It said nothing else."
 
 
-def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> Path:
+def _made(runtime: runtime_table.Runtime, source: ModelSource | None, report: OnProgress) -> Path:
     """Return the program of a runtime that has no file of its own: the .pte, or what is made of the same model."""
     if not runtime.made:
         raise InputError(
             f"{runtime.label} takes a {runtime.suffix}, which the kit does not make",
-            f"Give one of your own: --runtimes {EXECUTORCH},model{runtime.suffix}.",
+            f"Give one of your own: --runtimes {runtime_table.EXECUTORCH},model{runtime.suffix}.",
         )
     if source is None:
         raise InputError(f"{runtime.label} needs the model itself", "Give it by its name, as file.py:Class or as .pte.")
     paths, record = source.paths, source.record
-    if runtime.name == EXECUTORCH:
+    if runtime.name == runtime_table.EXECUTORCH:
         if source.failure is not None:
             raise source.failure
         return paths.pte
@@ -293,7 +285,7 @@ def _made(runtime: Runtime, source: ModelSource | None, report: OnProgress) -> P
         refusal = f"{record.dtype} is ExecuTorch's quantization; {runtime.label} would have another"
         if not dtype_of(record.dtype).quantized:
             refusal = f"{runtime.label} has no layers that keep fp32"
-        raise InputError(refusal, f"Give a file of your own: --runtimes {EXECUTORCH},model.onnx.")
+        raise InputError(refusal, f"Give a file of your own: --runtimes {runtime_table.EXECUTORCH},model.onnx.")
     if runtime.suffix != ".onnx":
         if record.request.origin == "memory":
             raise InputError(
@@ -321,7 +313,7 @@ def _side(
 ) -> RuntimeSide:
     runtime, versions = choice.runtime, choice.runtime.versions
     if outcome is not None and outcome.runner.executorch:
-        versions = {EXECUTORCH: outcome.runner.executorch_name}
+        versions = {runtime_table.EXECUTORCH: outcome.runner.executorch_name}
     marks = [" ".join(choice.file.name.split())] if choice.file is not None else []
     marks += [f"#{choice.number}"] if choice.number > 1 else []
     label = " ".join([runtime.label, *[*versions.values()][:1], *([f"({', '.join(marks)})"] if marks else [])])
@@ -347,7 +339,9 @@ def others_beside(names: Sequence[str | Path], platform: Platform, executorch: S
     refuse_platform(platform)
     if executorch:
         raise InputError("other runtimes are measured beside the installed ExecuTorch", "Leave --executorch out.")
-    return runtime_choices([*([] if EXECUTORCH in map(str, names) else [EXECUTORCH]), *names])
+    return runtime_choices(
+        [*([] if runtime_table.EXECUTORCH in map(str, names) else [runtime_table.EXECUTORCH]), *names]
+    )
 
 
 def measure_beside(

@@ -91,14 +91,11 @@ class _Watcher:
             # All of them again if the watcher was ended; where there cannot be another one, work goes on without.
             for known in ({number: how}, self._alive):
                 with contextlib.suppress(BrokenPipeError):
-                    self._write(known)
+                    if known:
+                        self.begin()
+                        os.write(self._pipe, b"".join(b"%d %d\n" % each for each in known.items()))
                     break
                 self.leave()
-
-    def _write(self, known: dict[int, int]) -> None:
-        if known:
-            self.begin()
-            os.write(self._pipe, b"".join(b"%d %d\n" % each for each in known.items()))
 
     def begin(self) -> None:
         with self._lock:

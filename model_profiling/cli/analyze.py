@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 
 from model_profiling import api
 from model_profiling.api.definition import takes
@@ -28,7 +27,11 @@ def run(args: argparse.Namespace) -> int:
     if not args.what_if and any(path.is_dir() for path in paths):
         if len(paths) > 1:
             raise InputError("more than one run directory", "Analyse one at a time, or use `sme2-kit compare A B`.")
-        return _run_directory(paths[0], args)
+        run = api.Run.open(paths[0], args.categories)
+        tell_outdated(run.save())
+        page, said = page_of(run.path), run.document if args.verbose else run.first_screen
+        following = ["graph", run.path] if page else ["report", run.path, "--html"]
+        return answer(args, run.full_summary, lambda: show_result(said, page, following, args.verbose))
     from model_profiling.analysis.run.dumps import analyse_dumps
     from model_profiling.analysis.timing.categories import load_table
 
@@ -53,11 +56,3 @@ def run(args: argparse.Namespace) -> int:
     predictions = {name: predict(e.breakdown, speedups) for name, e in summary.experiments.items()}
     labelled = {label(name): found for name, found in predictions.items()}
     return answer(args, predictions, lambda: show(dumps.predictions(labelled), "whole"))
-
-
-def _run_directory(path: Path, args: argparse.Namespace) -> int:
-    run = api.Run.open(path, args.categories)
-    tell_outdated(run.save())
-    page, said = page_of(run.path), run.document if args.verbose else run.first_screen
-    following = ["graph", run.path] if page else ["report", run.path, "--html"]
-    return answer(args, run.full_summary, lambda: show_result(said, page, following, args.verbose))

@@ -8,16 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from model_profiling import api
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.printing import columns, say_json, tell, warn
 from model_profiling.report.blocks import Fact, Report, Row, Table
 from model_profiling.store.artifacts import REPORT_PAGE
 from model_profiling.store.derived import OutdatedFile, notes
-
-if TYPE_CHECKING:
-    from model_profiling.analysis.run.run_view import RunView
 
 # Commands that are run as stages of another one: only that one says how to go on, and is typed to do it again.
 _outer: list[str] = []
@@ -81,7 +78,7 @@ def ending(page: Path | None = None, following: Iterable[object] = ()) -> str:
     return report + (next_command(*words) if words else "")
 
 
-def after_run(run: "RunView") -> list[object]:
+def after_run(run: "api.Run") -> list[object]:
     """Return what comes after a run: which kernels SME2 would use, of an emulated one the time that it takes."""
     program = run.manifest.model.file()
     if program is None:

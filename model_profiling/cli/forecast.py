@@ -2,16 +2,12 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from model_profiling import api
 from model_profiling.api.definition import takes
 from model_profiling.base.errors import InputError
 from model_profiling.cli.answer import answer, page_of, show_result
 from model_profiling.cli.progress import progress
-
-if TYPE_CHECKING:
-    from model_profiling.api import Run
 
 TAKES = takes(more="measured! emulated? target speedups verbose json")
 EXAMPLE = "sme2-kit forecast out_toy_cnn/runs/linux --target apple_m4"
@@ -37,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     return answer(args, found, lambda: show_result(said, page, following, args.verbose))
 
 
-def _next(measured: "Run", args: argparse.Namespace) -> list[object]:
+def _next(measured: "api.Run", args: argparse.Namespace) -> list[object]:
     """Return the page with the forecast in it; first its proof, if there is none."""
     if args.emulated is None:
         program = measured.manifest.model.file()
@@ -46,7 +42,7 @@ def _next(measured: "Run", args: argparse.Namespace) -> list[object]:
     return ["report", measured.path, "--forecast", args.emulated, *target, "--html"]
 
 
-def _measured(what: str) -> "Run":
+def _measured(what: str) -> "api.Run":
     """Return the run at a path; a program or a model is measured first, where `run` and `profile` put it."""
     if Path(what).is_dir() or Path(what).suffix == ".etdump":
         return api.open_run(what)

@@ -2,8 +2,8 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from model_profiling import api
 from model_profiling.api.definition import takes
 from model_profiling.api.verbs import numerics
 from model_profiling.base.files import write_text
@@ -12,9 +12,6 @@ from model_profiling.base.printing import tell
 from model_profiling.cli import export as export_command
 from model_profiling.cli.answer import answer, note, show_result
 from model_profiling.cli.progress import call, progress
-
-if TYPE_CHECKING:
-    from model_profiling.api import ExportResult
 
 TAKES = takes(numerics, "reproduce json verbose")
 COMMON = "model dtype keep_fp32 calibration trial out force json"
@@ -26,7 +23,7 @@ def run(args: argparse.Namespace) -> None:
     if args.reproduce:
         _reproduce(args, model)
         return
-    parts = list["ExportResult"]()
+    parts = list["api.ExportResult"]()
     found = call(args, numerics, parts)
     from model_profiling.report.content import numerics as content
     from model_profiling.report.files.page_files import write_layers

@@ -13,7 +13,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-
 _AGAIN_S = 0.01
 _MOST_DIGITS = 5
 
@@ -30,7 +29,11 @@ def enter(*words: str, tool: str = "") -> "NoReturn":
         listen(interrupt)
         sys.unraisablehook = _raise_again
         _open_streams()
-        _forget_odd_sizes()
+        # Odd terminal sizes go: libraries read them as well, and fail.
+        for name in ("COLUMNS", "LINES"):
+            size = os.environ.get(name, "")
+            if not (size.isdecimal() and len(size) <= _MOST_DIGITS and int(size) > 0):
+                os.environ.pop(name, None)
         if tool:
             from model_profiling.cli import tools
 
@@ -91,14 +94,6 @@ def _open_streams() -> None:
             setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
-
-
-def _forget_odd_sizes() -> None:
-    """Remove odd terminal sizes from the environment: libraries read them as well, and fail."""
-    for name in ("COLUMNS", "LINES"):
-        size = os.environ.get(name, "")
-        if not (size.isdecimal() and len(size) <= _MOST_DIGITS and int(size) > 0):
-            os.environ.pop(name, None)
 
 
 def _end(code: int) -> "NoReturn":

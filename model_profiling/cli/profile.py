@@ -1,7 +1,7 @@
 """Export a model, run it with acceleration on and off, and write a report: all in one command."""
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model_profiling import api
 from model_profiling.api.definition import takes
@@ -15,9 +15,6 @@ from model_profiling.cli import tune as tune_command
 from model_profiling.cli.answer import after_run, as_stage, command_line, ending, show_result, tell_outdated
 from model_profiling.cli.arguments import flags_said
 from model_profiling.cli.progress import call
-
-if TYPE_CHECKING:
-    from model_profiling.api import ExportResult, Run
 
 TAKES = takes(profile, "demo tune min_sqnr_db html=NoHtml json quiet verbose")
 COMMON = "model dtype input_shapes settings rewrites out platform threads runs budget_s label runtimes tune force json"
@@ -62,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _next(args: argparse.Namespace, target: str, run: "Run", exported: "ExportResult | None") -> list[object]:
+def _next(args: argparse.Namespace, target: str, run: "api.Run", exported: "api.ExportResult | None") -> list[object]:
     """Return the next command: try what may make it faster, else see which kernels SME2 would use."""
     rewrites = any(f.rewrite for e in run.summary.experiments.values() for f in e.advice)
     if exported is not None and rewrites and args.rewrites is None:

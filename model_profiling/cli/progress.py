@@ -1,5 +1,6 @@
 """Progress of long work on standard error: a live line on a terminal, now and then a line elsewhere."""
 
+import argparse
 import contextlib
 import os
 import sys
@@ -7,15 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from model_profiling.api.calling import call_with, caller
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.base.printing import columns, show_live, warn
 from model_profiling.cli.arguments import keywords
-
-if TYPE_CHECKING:
-    import argparse
 
 T = TypeVar("T")
 
@@ -25,7 +23,7 @@ _LABEL, _BAR = 24, 12
 
 
 def call(
-    args: "argparse.Namespace",
+    args: argparse.Namespace,
     function: Callable[..., T],
     parts: list[Any] | None = None,
     quiet: bool = False,

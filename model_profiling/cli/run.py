@@ -2,7 +2,7 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from model_profiling import api
 from model_profiling.api.calling import caller
@@ -15,9 +15,6 @@ from model_profiling.cli.arguments import choice_of
 from model_profiling.cli.progress import call
 from model_profiling.store.labels import split_labels
 
-if TYPE_CHECKING:
-    from model_profiling.api import Run
-
 TAKES = takes(run_program, "analyze_partial analysis_only html=NoHtml json quiet verbose")
 COMMON = "model config inputs out platform threads runs budget_s executorch label runtimes force json"
 EXAMPLE = "sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
@@ -25,7 +22,13 @@ EXAMPLE = "sme2-kit run out_toy_cnn/artifacts/toy_cnn_xnnpack_fp16.pte"
 
 def run(args: argparse.Namespace) -> None:
     if args.analyze_partial:
-        _analyze_partial(args)
+        from model_profiling.pipeline.partial_run import salvage_run
+
+        # The machine or device that it was measured on is not needed.
+        root, label = _root(args)
+        directory = salvage_run(root, split_labels(args.label or ())[0] or label, caller().command())
+        note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
+        _show(api.Run.open(directory.path), args)
         return
     if args.analysis_only:
         found = api.Run.open(_root(args)[0])
@@ -39,7 +42,7 @@ def run(args: argparse.Namespace) -> None:
     found.check()
 
 
-def _show(run: "Run", args: argparse.Namespace) -> None:
+def _show(run: "api.Run", args: argparse.Namespace) -> None:
     """Write what derives from a run, and its report; print it."""
     outdated, page = run.save(), None
     if args.json and not args.quiet:
@@ -56,16 +59,6 @@ def _show(run: "Run", args: argparse.Namespace) -> None:
     else:
         show_result(run.document if args.verbose else run.first_screen, page, after_run(run), args.verbose)
     tell_outdated(outdated)
-
-
-def _analyze_partial(args: argparse.Namespace) -> None:
-    """Show what an interrupted run has measured; the machine or device it was measured on is not needed."""
-    from model_profiling.pipeline.partial_run import salvage_run
-
-    root, label = _root(args)
-    directory = salvage_run(root, split_labels(args.label or ())[0] or label, caller().command())
-    note(f"{directory.path} is a partial run; to finish it, run the same command without --analyze-partial")
-    _show(api.Run.open(directory.path), args)
 
 
 def _root(args: argparse.Namespace) -> tuple[Path, str | None]:

@@ -49,7 +49,11 @@ def export_as_asked(
 ) -> ExportResult:
     """Export `module` in the way that a request asks for."""
     module = _checked(module)
-    _check_name(request.model)
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", request.model):
+        raise InputError(
+            f"{request.model!r} cannot be a model's name: it becomes part of file names",
+            "Use letters, digits, _ - and . only.",
+        )
     request = replace(request, target=f"{type(module).__module__}.{type(module).__qualname__}")
     load = loader(request.model, module, example_inputs, dynamic_shapes)
     return export_loaded(request, load, announce, cacheable=False)
@@ -112,10 +116,3 @@ def _on_cpu(tensors: list[tuple[str, torch.Tensor]], whose: str) -> None:
                 f"{whose} {name} is on the device {tensor.device}, and exports are made on the CPU",
                 "Give module.cpu() and inputs on the CPU; tensors on `meta` have no values to export.",
             )
-
-
-def _check_name(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}", name):
-        raise InputError(
-            f"{name!r} cannot be a model's name: it becomes part of file names", "Use letters, digits, _ - and . only."
-        )

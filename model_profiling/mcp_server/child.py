@@ -19,7 +19,7 @@ import msgspec
 
 from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
-from model_profiling.base.errors import KitError, RunError
+from model_profiling.base.errors import RunError
 from model_profiling.base.programs import ChildProcess, start
 from model_profiling.fleet.sweep.executor import failure_of
 
@@ -92,7 +92,12 @@ async def run_kit(
     found = _decoded(output)
     printed_error = found.get("error") if isinstance(found, dict) else None
     if code not in accept or (code != 0 and (found is None or printed_error)):
-        raise _error(code, printed_error, said)
+        if isinstance(printed_error, dict):
+            error = RunError(printed_error["message"], printed_error["hint"])
+        else:
+            error = RunError(*failure_of("\n".join(said), code))
+        error.exit_code = code
+        raise error
     return CommandResult(code, output)
 
 
@@ -130,13 +135,3 @@ def _decoded(output: str) -> Any:
         return msgspec.json.decode(output)
     except msgspec.DecodeError:
         return None
-
-
-def _error(code: int, said_of_it: Any, lines: list[str]) -> KitError:
-    """Return the error that the command printed; one that ended without JSON has said it otherwise."""
-    if isinstance(said_of_it, dict):
-        error = RunError(said_of_it["message"], said_of_it["hint"])
-    else:
-        error = RunError(*failure_of("\n".join(lines), code))
-    error.exit_code = code
-    return error

@@ -129,7 +129,9 @@ def tool_of(tools: Tools, row: ToolRow) -> Tool:
         structured_output=False,
         context_kwarg="context",
     )
-    tool.fn_metadata.output_schema = answer_schema(row)
+    schema = files.json_schema(row.answers, _anything)
+    definitions = schema["$defs"]
+    tool.fn_metadata.output_schema = {**definitions.pop(schema["$ref"].rpartition("/")[2]), "$defs": definitions}
     # A parameter that is misspelt would be ignored otherwise, and the answer would be to another question.
     tool.fn_metadata.arg_model.model_config["extra"] = "forbid"
     tool.fn_metadata.arg_model.model_rebuild(force=True)
@@ -137,13 +139,6 @@ def tool_of(tools: Tools, row: ToolRow) -> Tool:
     for shape in tool.parameters["properties"].values():
         shape.pop("title", None)  # the name once more
     return tool
-
-
-def answer_schema(row: ToolRow) -> dict[str, Any]:
-    """Return the schema of what a tool answers."""
-    schema = files.json_schema(row.answers, _anything)
-    definitions = schema["$defs"]
-    return {**definitions.pop(schema["$ref"].rpartition("/")[2]), "$defs": definitions}
 
 
 def _anything(type_: type[Any]) -> dict[str, Any]:

@@ -28,7 +28,6 @@ _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
 _FOLDERS = ("report_charts", FAILED, EARLIER, PROGRAMS)
 _ALIASES = {"runs": "num_runs", "threads": "num_threads"}
 
-
 # Where the user's clone of ExecuTorch lies: configs of the learning path name runners in it.
 REPOSITORY = "EXECUTORCH_REPO"
 

@@ -10,20 +10,12 @@ from collections.abc import Callable
 
 from model_profiling.base.errors import KitError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.pipeline import progress_log
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign_runner import LaunchedSession
 from model_profiling.pipeline.group_state import GroupState
 from model_profiling.pipeline.manifest_records import shared_fields
 from model_profiling.pipeline.phase_experiments import token_plan, usual_method
-from model_profiling.pipeline.progress_log import (
-    ALONE,
-    ExperimentStart,
-    PlanRecord,
-    ProcessEnd,
-    RemainingRounds,
-    SettleRecord,
-    TurnRecord,
-)
 from model_profiling.pipeline.schedule import Lane, LaneKind, Round, plan
 from model_profiling.platforms.base import LaunchRequest, Platform, Session
 from model_profiling.runner.protocol import Done
@@ -60,7 +52,7 @@ class GroupRun:
         self._planned = False
         self.account = account
 
-    def run(self, rest: RemainingRounds | None = None) -> None:
+    def run(self, rest: progress_log.RemainingRounds | None = None) -> None:
         """Take all rounds, or those that are left. A lane that fails takes its experiment with it, and no other."""
         account = self.account
         rest = rest or account.restore()
@@ -70,8 +62,8 @@ class GroupRun:
                 self._take(rest.first, rest.shift)
             if not account.plan:
                 lanes, reason = plan(account.lanes, account.cost(), self._budget_s)
-                account.note(PlanRecord([(lane.runs, lane.launches) for lane in lanes], reason))
-                rest = RemainingRounds(None, account.later, rest.shift)
+                account.note(progress_log.PlanRecord([(lane.runs, lane.launches) for lane in lanes], reason))
+                rest = progress_log.RemainingRounds(None, account.later, rest.shift)
             self._planned, account.launches = True, 1 + len(account.later) + rest.shift
             self._total = account.first.runs + sum(each.runs for each in account.later)
             for each in rest.later:
@@ -90,7 +82,7 @@ class GroupRun:
         for index in each.together:
             self._guarded(index, functools.partial(self._open, launch=launch))
         if self.account.settle_runs is None:
-            self.account.note(SettleRecord(self._choose_settle_runs()))
+            self.account.note(progress_log.SettleRecord(self._choose_settle_runs()))
         for step, turn in enumerate(each.turns, each.taken):
             self._new_turn(turn)
             for share in turn:
@@ -101,7 +93,7 @@ class GroupRun:
             self._new_turn(each.alone)
         for share in each.alone:
             self._guarded(share[0], functools.partial(self._open, launch=launch))
-            self._execute(share, each.launch, ALONE, launch)
+            self._execute(share, each.launch, progress_log.ALONE, launch)
             self._guarded(share[0], functools.partial(self._finish, number=each.launch, launch=launch))
 
     def _new_turn(self, shares: tuple[tuple[int, int], ...]) -> None:
@@ -169,7 +161,7 @@ class GroupRun:
             outcome.traced_warmup = len(session.ready.warmup_ns)
         self.account.launch_s.setdefault(lane.label, time.monotonic() - began)
         if outcome.ready is None:
-            self.account.note(ExperimentStart(experiment.name, session.features, session.ready))
+            self.account.note(progress_log.ExperimentStart(experiment.name, session.features, session.ready))
 
     def _choose_settle_runs(self) -> int:
         if not any(lane.kind is LaneKind.TIMED for lane in self.account.lanes):
@@ -187,7 +179,7 @@ class GroupRun:
             # It has executed, and ended.
             first_ns = self._sessions[lane.label].ready.warmup_ns[:1]
             turn = Turn(len(self.account.order) - 1, self._began[lane.label], first_ns, 0, launch)
-            self.account.note(TurnRecord(number, step, lane.label, turn))
+            self.account.note(progress_log.TurnRecord(number, step, lane.label, turn))
             return
         at_s = self._elapsed()
         session, began = self._sessions[lane.label], time.monotonic()
@@ -199,7 +191,7 @@ class GroupRun:
             self.account.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
         preempted = min(session.preempted, count)
         taken = Turn(len(self.account.order) - 1, at_s, times, preempted, launch, session.resident)
-        self.account.note(TurnRecord(number, step, lane.label, taken))
+        self.account.note(progress_log.TurnRecord(number, step, lane.label, taken))
 
     def _finish(self, lane: Lane, number: int, launch: int) -> None:
         session, began = self._sessions.pop(lane.label), time.monotonic()
@@ -213,7 +205,7 @@ class GroupRun:
         outcome = self.account.outcomes[lane.experiment.name]
         first = outcome.done is None and self.account.keeps_outputs(lane)
         self.account.note(
-            ProcessEnd(
+            progress_log.ProcessEnd(
                 number,
                 lane.label,
                 launch,

@@ -7,19 +7,9 @@ from pathlib import Path
 
 from model_profiling.base.errors import KitError
 from model_profiling.formats.pte.sequence import SequenceProgram
+from model_profiling.pipeline import progress_log
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.foreign_runner import execution_times
-from model_profiling.pipeline.progress_log import (
-    Entry,
-    ExperimentStart,
-    PlanRecord,
-    ProcessEnd,
-    ProgressLog,
-    RemainingRounds,
-    SettleRecord,
-    TurnRecord,
-    remaining_rounds,
-)
 from model_profiling.pipeline.schedule import TURN, Cost, Lane, LaneKind, Round, first_round, later_rounds
 from model_profiling.runner.protocol import Done, Features, Ready
 from model_profiling.store.made_by import RunnerRecord
@@ -88,12 +78,12 @@ class GroupState:
         lanes: Sequence[Lane],
         outcomes: dict[str, ExperimentOutcome],
         seed: int = 0,
-        progress: ProgressLog | None = None,
+        progress: progress_log.ProgressLog | None = None,
     ) -> None:
         self.lanes = list(lanes)
         self.outcomes = outcomes
         self.seed = seed
-        self.progress = progress or ProgressLog()
+        self.progress = progress or progress_log.ProgressLog()
         # Seconds that starting and ending a process took, by lane; executions so far; when all began.
         self.launch_s: dict[str, float] = {}
         self.done = 0
@@ -110,18 +100,18 @@ class GroupState:
     def later(self) -> list[Round]:
         return later_rounds(self.lanes, self.first, self.seed)
 
-    def restore(self) -> RemainingRounds:
+    def restore(self) -> progress_log.RemainingRounds:
         """Take over what an interrupted run has noted; returns what is left to do."""
-        kept, rest = remaining_rounds(self.progress.entries, self.lanes, self.seed, self._readable)
+        kept, rest = progress_log.remaining_rounds(self.progress.entries, self.lanes, self.seed, self._readable)
         self.progress.entries = kept
         for entry in kept:
-            if isinstance(entry, TurnRecord):
+            if isinstance(entry, progress_log.TurnRecord):
                 self.order += [[] for _ in range(entry.turn.turn + 1 - len(self.order))]
                 self.order[entry.turn.turn].append(entry.lane)
             self._apply(entry)
         sittings = self.progress.sittings
         if sittings:
-            last = max((entry.turn.at_s for entry in kept if isinstance(entry, TurnRecord)), default=0.0)
+            last = max((entry.turn.at_s for entry in kept if isinstance(entry, progress_log.TurnRecord)), default=0.0)
             self.start -= max(last, time.time() - sittings[0].wall_s)
         return rest
 
@@ -138,31 +128,31 @@ class GroupState:
             return False
         return found == runs + (experiment.warmup if outcome.runner.kind == "foreign" else 0)
 
-    def note(self, entry: Entry) -> None:
+    def note(self, entry: progress_log.Entry) -> None:
         self._apply(entry)
         self.progress.add(entry)
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: progress_log.Entry) -> None:
         """Apply an entry to this run, whether it has just been made or was found."""
         by_label = {lane.label: lane for lane in self.lanes}
-        if isinstance(entry, ExperimentStart):
+        if isinstance(entry, progress_log.ExperimentStart):
             outcome = self.outcomes[entry.experiment]
             outcome.features, outcome.ready = entry.features, entry.ready
-        elif isinstance(entry, SettleRecord):
+        elif isinstance(entry, progress_log.SettleRecord):
             self.settle_runs = entry.settle_runs
-        elif isinstance(entry, PlanRecord):
+        elif isinstance(entry, progress_log.PlanRecord):
             self.lanes = [
                 Lane(lane.experiment, lane.kind, runs, launches)
                 for lane, (runs, launches) in zip(self.lanes, entry.lanes, strict=True)
             ]
             self.plan = entry.reason
-        elif isinstance(entry, TurnRecord):
+        elif isinstance(entry, progress_log.TurnRecord):
             lane = by_label[entry.lane]
             outcome = self.outcomes[lane.experiment.name]
             if lane.kind is not LaneKind.STARTUP:
                 (outcome.timed if lane.kind is LaneKind.TIMED else outcome.traced).append(entry.turn)
             self.done += len(entry.turn.ns)
-        elif isinstance(entry, ProcessEnd):
+        elif isinstance(entry, progress_log.ProcessEnd):
             lane = by_label[entry.lane]
             outcome = self.outcomes[lane.experiment.name]
             outcome.done = outcome.done or entry.done

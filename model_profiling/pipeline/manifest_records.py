@@ -93,6 +93,8 @@ def shared_fields(ready: Ready, record: type[msgspec.Struct], but: tuple[str, ..
 
 
 def schedule_record(account: GroupState, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
+    # Launches that only start are counted with each start.
+    turns = [outcome.timed or outcome.traced for outcome in account.outcomes.values()]
     return ScheduleRecord(
         seed,
         "alternating launches" if foreign else "alternating launches, interleaved turns",
@@ -100,15 +102,9 @@ def schedule_record(account: GroupState, seed: int, foreign: bool, conditions: C
         account.settle_runs or 0,
         account.order,
         conditions,
-        _launches(account),
+        max((len({turn.launch for turn in some}) for some in turns), default=account.launches),
         account.plan,
     )
-
-
-def _launches(account: GroupState) -> int:
-    """Return how many launches latency, or evidence, is from; those that only start are counted with each start."""
-    turns = [outcome.timed or outcome.traced for outcome in account.outcomes.values()]
-    return max((len({turn.launch for turn in some}) for some in turns), default=account.launches)
 
 
 def experiment_record(

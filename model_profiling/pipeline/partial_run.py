@@ -11,16 +11,9 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
+from model_profiling.pipeline import manifest_records
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
-from model_profiling.pipeline.manifest_records import (
-    clear_directory,
-    collect,
-    experiment_record,
-    now,
-    resumed_notes,
-    schedule_record,
-)
 from model_profiling.pipeline.progress_log import ProgressLog, combined
 from model_profiling.pipeline.run_plan import PARTIAL_RUN
 from model_profiling.pipeline.schedule import groups, lanes_of
@@ -56,7 +49,7 @@ class PartialRun:
         with contextlib.suppress(KitError):
             if path.is_file():
                 return files.read_json(path, InterruptedRun, "interrupted run")
-        clear_directory(self.path)
+        manifest_records.clear_directory(self.path)
         files.write_json(path, unfinished)
         return unfinished
 
@@ -93,12 +86,12 @@ class PartialRun:
     def forget(self, names: Sequence[str]) -> None:
         self._progress(names).unlink(missing_ok=True)
         for name in names:
-            clear_directory(self.scratch(name))
+            manifest_records.clear_directory(self.scratch(name))
 
     def leave(self, done: bool) -> None:
         """Remove it, if the run is done or there is nothing in it to go on with."""
         if done or not [*self.path.glob("*.progress"), *self.path.glob(f"{READY}/*.json")]:
-            clear_directory(self.path)
+            manifest_records.clear_directory(self.path)
             with contextlib.suppress(OSError):  # others measure there
                 self.path.parent.rmdir()
 
@@ -119,7 +112,7 @@ def remove_leftovers(root: Path) -> None:
         latest = RunDirectory(root).manifest() if left else None
         for place, entry in left:
             if latest is not None and _is_in_place(entry, latest):
-                clear_directory(place)
+                manifest_records.clear_directory(place)
     with contextlib.suppress(OSError):  # there is none, or others measure there
         (root / PARTIAL).rmdir()
 
@@ -146,7 +139,7 @@ def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
         transaction.recover(root)
         place, unfinished = _chosen(root, label, command)
         staged = place.with_name(f"{place.name}{PARTIAL_RUN}")
-        clear_directory(staged)
+        manifest_records.clear_directory(staged)
         manifest = _collected(root, place, unfinished, staged)
         names = list(manifest.experiments)
         found = RunDirectory(root).manifest() if (root / MANIFEST).is_file() else None
@@ -154,12 +147,12 @@ def salvage_run(root: Path, label: str | None, command: str) -> RunDirectory:
             manifest.experiments = {**(found.experiments if found else {}), **manifest.experiments}
             manifest.schedules = {**(found.schedules if found else {}), **manifest.schedules}
             publish(root, staged, manifest, names)
-            clear_directory(staged)
+            manifest_records.clear_directory(staged)
             return RunDirectory(root)
         files.write_json(staged / READY / MANIFEST, manifest)
         home = files.inside(root, root / EARLIER / manifest.label)
         files.replace_directory(staged / READY, home)
-        clear_directory(staged)
+        manifest_records.clear_directory(staged)
         return RunDirectory(home)
 
 
@@ -190,7 +183,7 @@ def _collected(root: Path, place: Path, unfinished: InterruptedRun, staged: Path
         manifest,
         label=f"{unfinished.label}{PARTIAL_RUN}",
         status="partial",
-        updated=now(),
+        updated=manifest_records.now(),
         experiments={},
         schedules={},
     )
@@ -226,21 +219,23 @@ def _collect_group(
     account.launches = progress.launches
     for name, outcome in usable.items():
         first = progress.sittings[0]
-        hashes = collect(outcome, staged / READY / name)
+        hashes = manifest_records.collect(outcome, staged / READY / name)
         if outcome.failure is not None:
             raise outcome.failure
-        manifest.experiments[name] = experiment_record(
+        manifest.experiments[name] = manifest_records.experiment_record(
             outcome,
             unfinished.fingerprints[name],
             first,
             hashes,
             unfinished.machine,
             manifest.timing,
-            resumed_notes(progress),
+            manifest_records.resumed_notes(progress),
             0.0,
             progress.said(),
         )
-        manifest.schedules[first.session] = schedule_record(account, seed, bool(foreign), combined(progress.conditions))
+        manifest.schedules[first.session] = manifest_records.schedule_record(
+            account, seed, bool(foreign), combined(progress.conditions)
+        )
 
 
 def _may_be_latest(found: Manifest | None, manifest: Manifest, unfinished: InterruptedRun) -> bool:

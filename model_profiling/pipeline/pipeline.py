@@ -16,28 +16,13 @@ from model_profiling.base.errors import InputError, InterruptionError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnNote, OnProgress, no_notes
 from model_profiling.formats.pte.dtypes import ProgramDtype, program_dtype
+from model_profiling.pipeline import manifest_records, phase_experiments
 from model_profiling.pipeline.axes import fill_in
 from model_profiling.pipeline.config import MODES, compare_pairs
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
-from model_profiling.pipeline.manifest_records import (
-    clear_directory,
-    collect,
-    experiment_record,
-    now,
-    resumed_notes,
-    schedule_record,
-)
 from model_profiling.pipeline.partial_run import GroupRecord, PartialRun, remove_leftovers
-from model_profiling.pipeline.phase_experiments import (
-    Lengths,
-    chosen_phases,
-    expand_phases,
-    sequence_of,
-    token_sequence,
-    wants_phases,
-)
 from model_profiling.pipeline.progress_log import ConditionsRecord, ProgressLog, SessionStart, combined
 from model_profiling.pipeline.run_plan import RequestedRun, plan_run
 from model_profiling.pipeline.schedule import groups, lanes_of
@@ -78,7 +63,7 @@ class Pipeline:
     ) -> None:
         """`command` is what a user typed for this run; empty if a program asked for it."""
         self._paths = ExportPaths(Path(config.model).resolve())
-        self._sequence = sequence_of(self._paths.pte)
+        self._sequence = phase_experiments.sequence_of(self._paths.pte)
         config = self._with_phases(config, platform)
         self._config = fill_in(config, platform, self._dtype(config).main)
         self._platform = platform
@@ -103,10 +88,14 @@ class Pipeline:
                     "Leave `phase` (--prefill, --decode, --depth) out.",
                 )
             return config
-        if not wants_phases(config):
+        if not phase_experiments.wants_phases(config):
             return config
         evidence = platform.timing != "measured" or all(MODES[e.mode] == "trace" for e in config.experiments)
-        return expand_phases(config, chosen_phases(self._sequence, Lengths(), evidence), "with its phases")
+        return phase_experiments.expand_phases(
+            config,
+            phase_experiments.chosen_phases(self._sequence, phase_experiments.Lengths(), evidence),
+            "with its phases",
+        )
 
     def run(self) -> PipelineResult:
         """Run what is not finished yet, one group after another; raises at the end if an experiment failed."""
@@ -140,7 +129,7 @@ class Pipeline:
         if not self._standing.todo:
             fresh.status = "complete"
             _forget_unused(self._standing.taken_over(fresh))
-            fresh.updated = now()
+            fresh.updated = manifest_records.now()
             write_manifest(self._directory, fresh)
             self._keep_program(fresh)
             return PipelineResult(self._directory, fresh, [], sorted(self._standing.finished))
@@ -224,22 +213,25 @@ class Pipeline:
         for outcome in outcomes.values():
             outcome.scratch.mkdir(parents=True, exist_ok=True)
         foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
-        _refuse_masking(todo, foreign)
+        for experiment in todo:
+            if experiment.name in foreign and experiment.disable_features:
+                what = f"experiment '{experiment.name}' disables features, which only the kit's runner can do"
+                raise InputError(what, "Leave runner_path out, or give a runner that was built without them.")
         lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
         progress = self._place.progress([e.name for e in todo])
         account = GroupState(lanes, outcomes, self._config.seed, progress)
         conditions = self._take_rounds(account, progress, list(outcomes))
-        notes, load = resumed_notes(progress), self._platform.load()
+        notes, load = manifest_records.resumed_notes(progress), self._platform.load()
         records = {}
         for name, outcome in outcomes.items():
-            hashes = collect(outcome, self._place.ready(name))
+            hashes = manifest_records.collect(outcome, self._place.ready(name))
             if outcome.failure is not None:
                 outcome.failure.moved(outcome.scratch, self._home_of_failure(name))
             first, timing = progress.sittings[0], self._platform.timing
             said = [*self._trace_note(outcome), *self._version_note(outcome), *notes]
             whose = (fingerprints[name], first, hashes, self._machine, timing)
-            records[name] = experiment_record(outcome, *whose, said, load)
-        schedule = schedule_record(account, self._config.seed, bool(foreign), conditions)
+            records[name] = manifest_records.experiment_record(outcome, *whose, said, load)
+        schedule = manifest_records.schedule_record(account, self._config.seed, bool(foreign), conditions)
         return outcomes, GroupRecord(progress.sittings[0].session, schedule, records)
 
     def _take_rounds(self, account: GroupState, progress: ProgressLog, names: list[str]) -> Conditions:
@@ -251,7 +243,7 @@ class Pipeline:
             self._note(f"resuming an interrupted run: {progress.said()} are measured already")
         session = earlier[0].session if earlier else uuid.uuid4().hex[:12]
         here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
-        progress.add(SessionStart(session, names, now(), time.time(), *here))
+        progress.add(SessionStart(session, names, manifest_records.now(), time.time(), *here))
         try:
             GroupRun(self._platform, account, self._report, self._config.timeout_s, self._config.budget_s).run(rest)
         except KeyboardInterrupt:
@@ -265,11 +257,11 @@ class Pipeline:
     def _publish(self, manifest: Manifest, names: list[str]) -> None:
         """Put complete experiments in place. A run whose results they replace becomes an earlier one first."""
         _forget_unused(manifest)
-        manifest.updated = now()
+        manifest.updated = manifest_records.now()
         dropped = self._standing.dropped(manifest)
         publish(self._directory.path, self._place.path, manifest, names, dropped, self._standing.archive)
         for name in names:
-            clear_directory(self._directory.path / FAILED / name)
+            manifest_records.clear_directory(self._directory.path / FAILED / name)
         with contextlib.suppress(OSError):  # others failed
             (self._directory.path / FAILED).rmdir()
 
@@ -305,8 +297,8 @@ class Pipeline:
         return Manifest(
             kit_version=__version__,
             platform=self._platform.name,
-            created=now(),
-            updated=now(),
+            created=manifest_records.now(),
+            updated=manifest_records.now(),
             config=config,
             model=model,
             environment=environment | probe.environment,
@@ -359,7 +351,7 @@ class Pipeline:
     def _token_file(self, export: ExportRecord | None) -> Path | None:
         if self._sequence is None or not any(e.phase is not None for e in self._config.experiments):
             return None
-        return token_sequence(self._config, self._sequence, self._paths, export)
+        return phase_experiments.token_sequence(self._config, self._sequence, self._paths, export)
 
     def _version_note(self, outcome: ExperimentOutcome) -> list[str]:
         """Say which ExecuTorch made the program where another may have run it: models are exported by the installed."""
@@ -419,10 +411,3 @@ def _checked_only(config: Config, only: list[str] | None) -> set[str]:
                 f"--only names '{name}', which is not an experiment", f"Experiments: {', '.join(sorted(names))}."
             )
     return set(only) if only else names
-
-
-def _refuse_masking(todo: list[Experiment], foreign: set[str]) -> None:
-    for experiment in todo:
-        if experiment.name in foreign and experiment.disable_features:
-            what = f"experiment '{experiment.name}' disables features, which only the kit's runner can do"
-            raise InputError(what, "Leave runner_path out, or give a runner that was built without them.")

@@ -9,13 +9,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.store.artifacts import EARLIER, FAILED
 from model_profiling.store.made_by import Machine, Maker, RunnerRecord
-from model_profiling.store.run_directory import (
-    MOST_PREEMPTED,
-    ExperimentRecord,
-    Manifest,
-    RunDirectory,
-    preempted_share,
-)
+from model_profiling.store.run_directory import BUSY_SHARE, ExperimentRecord, Manifest, RunDirectory, preempted_share
 from model_profiling.store.runs import interrupted_runs, time_label, unique_label, used_labels
 
 # The end of the label of a run that was put in place before it was complete.
@@ -117,7 +111,7 @@ def _was_busy(root: Path, found: Manifest, names: set[str]) -> bool:
     if found.timing != "measured" or os.environ.get(REUSE_BUSY):
         return False
     samples = (RunDirectory(root).samples(found, name) for name in names)
-    return any(preempted_share(each.timed) > MOST_PREEMPTED for each in samples)
+    return any(preempted_share(each.timed) > BUSY_SHARE for each in samples)
 
 
 def _why_again(found: Manifest, asked: RequestedRun) -> list[str]:

@@ -9,19 +9,12 @@ import msgspec
 
 from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
+from model_profiling.pipeline import phase_experiments
 from model_profiling.pipeline.config_types import Experiment
 from model_profiling.pipeline.defaults import checked_program
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
 from model_profiling.pipeline.manifest_records import clear_directory, collect
-from model_profiling.pipeline.phase_experiments import (
-    Lengths,
-    chosen_phases,
-    exported_tokens,
-    positions,
-    random_tokens,
-    sequence_of,
-)
 from model_profiling.pipeline.pipeline import export_record, sample_inputs
 from model_profiling.pipeline.schedule import CHOSEN, Counts, LaneKind, lanes_of
 from model_profiling.platforms.base import Platform
@@ -34,12 +27,12 @@ TIMEOUT_S = 600.0
 
 def programs_of(
     models: Mapping[str, Path],
-    lengths: Lengths = Lengths(),  # noqa: B008
+    lengths: phase_experiments.Lengths = phase_experiments.Lengths(),  # noqa: B008
 ) -> tuple[dict[str, MeasuredProgram], list[Phase]]:
     """Return programs as they can be measured side by side, and the phases to do it in if they are language models."""
     paths = {name: ExportPaths(checked_program(model).resolve()) for name, model in models.items()}
     records = {name: export_record(each) for name, each in paths.items()}
-    sequences = {name: sequence_of(each.pte) for name, each in paths.items()}
+    sequences = {name: phase_experiments.sequence_of(each.pte) for name, each in paths.items()}
     known = [sequence for sequence in sequences.values() if sequence is not None]
     if len(known) < len(models):
         if lengths.asked:
@@ -47,13 +40,15 @@ def programs_of(
         # What all of them take decides: a language model can be run as any program.
         inputs = {name: sample_inputs(paths[name], records[name]) for name in models}
         return {name: MeasuredProgram(paths[name].pte, paths[name].stem, inputs[name]) for name in models}, []
-    phases = chosen_phases(known[0], lengths)
-    if any(chosen_phases(sequence, lengths) != phases for sequence in known[1:]):
+    phases = phase_experiments.chosen_phases(known[0], lengths)
+    if any(phase_experiments.chosen_phases(sequence, lengths) != phases for sequence in known[1:]):
         raise InputError("these programs do not take the same numbers of tokens", "Give --prefill and --decode.")
-    needed = max(positions(sequence, phase) for sequence in known for phase in phases)
+    needed = max(phase_experiments.positions(sequence, phase) for sequence in known for phase in phases)
     vocabulary = min((s.vocabulary for s in known if s.vocabulary is not None), default=None)
-    begin = next((found for name in models if (found := exported_tokens(paths[name], records[name]))), None)
-    tokens = random_tokens(begin, needed, vocabulary, 0)
+    begin = next(
+        (found for name in models if (found := phase_experiments.exported_tokens(paths[name], records[name]))), None
+    )
+    tokens = phase_experiments.random_tokens(begin, needed, vocabulary, 0)
     return {n: MeasuredProgram(paths[n].pte, paths[n].stem, (), sequences[n], tokens) for n in models}, phases
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import functools
-from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -27,7 +26,7 @@ def libraries_for(build: Build, model: Path) -> tuple[Path, ...]:
         program = pte.read(model)
     except pte.PteError:
         return ()
-    return operator_libraries(build) if needs_custom_operators(_called(program)) else ()
+    return operator_libraries(build) if any(name.startswith(CUSTOM_OPERATORS) for name in _called(program)) else ()
 
 
 def missing_operators(build: Build, model: Path) -> list[str]:
@@ -79,10 +78,6 @@ def _called(program: pte.Program) -> list[str]:
 LIBRARY = Path(libraries.CUSTOM_OPERATORS)
 _OWN = "Give a runner_path with these operators built in, or export without them."
 _SYSTEM = ("libstdc++.", "libm.", "libgcc_s.", "libc.", "libdl.", "libpthread.", "librt.", "ld-linux")
-
-
-def needs_custom_operators(operators: Iterable[str]) -> bool:
-    return any(name.startswith(CUSTOM_OPERATORS) for name in operators)
 
 
 def operator_libraries(build: Build) -> tuple[Path, ...]:

@@ -1,18 +1,13 @@
 """What changed between two programs, in words: every report says the same of the same part."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from model_profiling.analysis.compare.program_changes import OVERHEAD
+from model_profiling.analysis.compare.aspects import Aspect
+from model_profiling.analysis.compare.program_changes import OVERHEAD, ModuleChange, PartChange, ProgramChanges
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Number
-
-if TYPE_CHECKING:
-    from model_profiling.analysis.compare.aspects import Aspect
-    from model_profiling.analysis.compare.program_changes import ModuleChange, PartChange, ProgramChanges
 
 # So much of a line of code is shown: beside its place, in a row that is no longer than this.
 _MOST_CODE, _LEAST_CODE, _MOST_NAME = 48, 12, 74

@@ -25,7 +25,6 @@ MOST_IN_REPORT = 6000
 
 _INSERTED = "no line of the model: XNNPACK or a pass of the export inserted it, or it could not be matched"
 
-
 # Texts by number: shapes, kernels and files of one model repeat all the time.
 Strings = defaultdict[str, int]
 
@@ -94,7 +93,13 @@ def facts(node: GraphNode, sides: tuple[str, str]) -> Iterable[tuple[str, str]]:
         yield "operator", node.operator
         kind = f" ({node.kind})" if node.kind and node.kind.lower() != node.category.lower() else ""
         yield "category", f"{node.category}{kind}"
-        yield "runs", _where(node)
+        kernel = " ".join(part for part in (node.dtype, node.algorithm) if part)
+        place = {
+            "delegated": f"in the delegate called at instruction {node.instruction}",
+            "portable": f"outside every delegate, at instruction {node.instruction}",
+            "runtime": f"another backend's delegate, at instruction {node.instruction}: its operators are not told",
+        }[node.where]
+        yield "runs", f"{place}{f' ({kernel})' if kernel else ''}"
     kernels = {"SME2": node.kernels, "with SME2, emulated": node.emulated}
     yield from ((label, _sme2(use)) for label, use in kernels.items() if use is not None)
     yield from ((label, ", ".join(each)) for label, each in (("reads", node.reads), ("writes", node.writes)) if each)
@@ -115,16 +120,6 @@ def _compared(node: GraphNode, sides: tuple[str, str]) -> str:
     times = f"{numbers.ms(change.before_ms)} with {sides[0]}, {numbers.ms(change.after_ms)} with {sides[1]}"
     faster = numbers.bounded_speedup(change.ratio, change.low, change.high)
     return f"{'~ (the interval includes 1)' if faster == '~' else faster}: {times}" if faster != "-" else times
-
-
-def _where(node: GraphNode) -> str:
-    kernel = " ".join(part for part in (node.dtype, node.algorithm) if part)
-    place = {
-        "delegated": f"in the delegate called at instruction {node.instruction}",
-        "portable": f"outside every delegate, at instruction {node.instruction}",
-        "runtime": f"another backend's delegate, at instruction {node.instruction}: its operators are not told",
-    }[node.where]
-    return f"{place}{f' ({kernel})' if kernel else ''}"
 
 
 def _sme2(use: KernelUse) -> str:

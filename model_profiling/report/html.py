@@ -34,7 +34,6 @@ _FILES = Path(__file__).parent / "page"
 _VENDOR = "vendor/dagre.min.js"
 _GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js")
 
-
 Figures = Mapping[str, tuple[str, str]]
 
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from model_profiling.analysis.sme2.coverage import CoveredOperator, FormatKernels
     from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
-
 _MOST_WRONG = 5
 _COLUMNS = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
 WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")

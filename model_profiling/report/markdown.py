@@ -3,25 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from model_profiling.report.blocks import (
-    AdviceBlock,
-    Block,
-    Bullets,
-    Cell,
-    Code,
-    Detail,
-    Fact,
-    Link,
-    Name,
-    Number,
-    Paragraph,
-    Picture,
-    Report,
-    Section,
-    Table,
-    Tree,
-    address,
-)
+from model_profiling.report import blocks
 from model_profiling.report.words import ADVICE_NOTE
 
 # A tree cannot be folded here: all but the costliest parts are left to the page.
@@ -30,7 +12,9 @@ _MOST_BRANCHES = 24
 _INDENT = "\u2003"
 
 
-def render(report: Report, pictures: Mapping[str, str] | None = None, level: int = 1, detail: Detail = "whole") -> str:
+def render(
+    report: blocks.Report, pictures: Mapping[str, str] | None = None, level: int = 1, detail: blocks.Detail = "whole"
+) -> str:
     """Return a report as Markdown; of usual detail, folded sections are a line each.
 
     `pictures` says which file each chart is in, relative to where the text will lie; `level` is that of the title.
@@ -39,9 +23,9 @@ def render(report: Report, pictures: Mapping[str, str] | None = None, level: int
     lines = [f"{'#' * level} {text(report.title)}", *_paragraphs(report.subtitle)]
     lines += ["", *(f"- {text(sentence)}" for sentence in report.alerts)] if report.alerts else []
     for group in report.opening:
-        facts = [line for each in group if isinstance(each, Fact) for line in _fact(each)]
+        facts = [line for each in group if isinstance(each, blocks.Fact) for line in _fact(each)]
         lines += ["", *facts] if facts else []
-        lines += [line for each in group if isinstance(each, Table) for line in _table(each)]
+        lines += [line for each in group if isinstance(each, blocks.Table) for line in _table(each)]
     lines += _block(report.picture, pictures, 0) if report.picture is not None else []
     lines += _paragraphs(report.legend, *report.headline)
     if report.findings:
@@ -59,14 +43,14 @@ def _paragraphs(*said: str) -> list[str]:
     return [line for sentence in said if sentence for line in ("", text(sentence))]
 
 
-def _fact(fact: Fact) -> list[str]:
+def _fact(fact: blocks.Fact) -> list[str]:
     """Return a fact as an item of a list, the number bold, and its rows below it."""
     said = " ".join(filter(None, (code(fact.lead), f"**{text(fact.value)}**" if fact.value else "", text(fact.note))))
     rows = [f"  - {text(' '.join(filter(None, (fact.row_label, *row))))}" for row in fact.rows]
     return [f"- {text(fact.label)}: {said}".rstrip(), *rows]
 
 
-def _section(section: Section, pictures: Mapping[str, str], level: int) -> list[str]:
+def _section(section: blocks.Section, pictures: Mapping[str, str], level: int) -> list[str]:
     lines = _blocks(section.blocks, pictures)
     if section.folded and not section.result:
         import html
@@ -77,58 +61,50 @@ def _section(section: Section, pictures: Mapping[str, str], level: int) -> list[
     return [*heading, *lines] if section.title else lines
 
 
-def _blocks(blocks: Sequence[Block], pictures: Mapping[str, str]) -> list[str]:
+def _blocks(body: Sequence[blocks.Block], pictures: Mapping[str, str]) -> list[str]:
     lines: list[str] = []
     place = 0
-    for block in blocks:
+    for block in body:
         # Findings that follow each other are one numbered list.
-        place = place + 1 if isinstance(block, AdviceBlock) else 0
+        place = place + 1 if isinstance(block, blocks.AdviceBlock) else 0
         lines += _block(block, pictures, place)
     return lines
 
 
-def _block(block: Block, pictures: Mapping[str, str], place: int) -> list[str]:
+def _block(block: blocks.Block, pictures: Mapping[str, str], place: int) -> list[str]:
     """Return a block with the blank line before it that Markdown wants; `place` is that of a finding in its list."""
     match block:
-        case Paragraph(words):
+        case blocks.Paragraph(words):
             return ["", text(words)]
-        case Bullets(items):
+        case blocks.Bullets(items):
             return ["", *(f"- {text(item)}" for item in items)]
-        case Code(lines):
+        case blocks.Code(lines):
             # Indented, because no text can end such a block early.
             return ["", *(f"    {line}" for line in lines.splitlines())]
-        case Picture(chart, caption):
+        case blocks.Picture(chart, caption):
             return ["", f"![{text(caption)}]({pictures[chart]})"] if chart in pictures else []
-        case AdviceBlock():
-            return _advice(block, place)
-        case Table():
+        case blocks.AdviceBlock():
+            at = f" in {code(block.place)}" if block.place else ""
+            worth = f" ({text(block.worth)})" if block.worth else ""
+            said = f"{place}. **{text(block.title)}**{at}{worth}. {text(block.next_step)}"
+            # What belongs to an item begins where its text does.
+            indent = " " * len(f"{place}. ")
+            return ["", said, *(f"{indent}- {text(item)}" for item in block.evidence)]
+        case blocks.Table():
             return _table(block)
-        case Tree():
-            return _tree(block)
+        case blocks.Tree():
+            shown, left = block.costliest(_MOST_BRANCHES)
+            rows = []
+            for depth, branch in shown:
+                words = " ".join(filter(None, (_cell(branch.name), _cell(branch.detail))))
+                rows.append([_INDENT * depth + words, *map(_cell, branch.cells)])
+            return _lines(["part of the model", *block.columns], ["---", *["---:"] * len(block.columns)], rows, left)
 
 
-def _advice(advice: AdviceBlock, place: int) -> list[str]:
-    at = f" in {code(advice.place)}" if advice.place else ""
-    worth = f" ({text(advice.worth)})" if advice.worth else ""
-    lines = ["", f"{place}. **{text(advice.title)}**{at}{worth}. {text(advice.next_step)}"]
-    # What belongs to an item begins where its text does.
-    indent = " " * len(f"{place}. ")
-    return lines + [f"{indent}- {text(item)}" for item in advice.evidence]
-
-
-def _table(table: Table) -> list[str]:
+def _table(table: blocks.Table) -> list[str]:
     rules = ["---:" if table.is_number(column) else "---" for column in range(len(table.columns))]
     shown = table.rows[: table.short]
     return _lines(table.columns, rules, [map(_cell, cells) for cells in shown], len(table.rows) - len(shown))
-
-
-def _tree(tree: Tree) -> list[str]:
-    shown, left = tree.costliest(_MOST_BRANCHES)
-    rows = []
-    for depth, branch in shown:
-        words = " ".join(filter(None, (_cell(branch.name), _cell(branch.detail))))
-        rows.append([_INDENT * depth + words, *map(_cell, branch.cells)])
-    return _lines(["part of the model", *tree.columns], ["---", *["---:"] * len(tree.columns)], rows, left)
 
 
 def _lines(columns: Sequence[str], rules: list[str], rows: Iterable[Iterable[str]], left: int) -> list[str]:
@@ -138,13 +114,13 @@ def _lines(columns: Sequence[str], rules: list[str], rows: Iterable[Iterable[str
     return ["", made[0], f"|{'|'.join(rules)}|", *made[1:], *more]
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: blocks.Cell) -> str:
     match cell:
-        case Number(shown, _, href):
-            return f"[{text(shown)}]({address(href)})" if href else text(shown)
-        case Link(words, href):
-            return f"[{text(words)}]({address(href)})"
-        case Name(name):
+        case blocks.Number(shown, _, href):
+            return f"[{text(shown)}]({blocks.address(href)})" if href else text(shown)
+        case blocks.Link(words, href):
+            return f"[{text(words)}]({blocks.address(href)})"
+        case blocks.Name(name):
             return code(name)
         case str(words):
             return text(words)

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from model_profiling.base.units import rounded_ms, shown_mib, shown_ms
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 _BOUNDS_NOTHING = 2
 # An operator this far above its roof is above it for a reason, not by chance.
 ABOVE_ROOF = 1.05
-
 
 ms = shown_ms
 mebibytes = shown_mib
@@ -102,20 +102,10 @@ def cell(value: float | None, shown: Callable[[float], str]) -> Number:
     return UNKNOWN if value is None else Number(shown(value), value)
 
 
-def ms_cell(value: float | None) -> Number:
-    return cell(value, ms)
-
-
-def share_cell(value: float | None) -> Number:
-    return cell(value, share)
-
-
-def bytes_cell(value: float | None) -> Number:
-    return cell(value, mebibytes)
-
-
-def count_cell(value: int | None) -> Number:
-    return cell(value, str)
+ms_cell = partial(cell, shown=ms)
+share_cell = partial(cell, shown=share)
+bytes_cell = partial(cell, shown=mebibytes)
+count_cell = partial(cell, shown=str)
 
 
 def speedup_cell(change: "Change | Ratio | ThreadSwitch") -> Number:

@@ -8,22 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from model_profiling.base.printing import columns, paint, tell
-from model_profiling.report.blocks import (
-    AdviceBlock,
-    Block,
-    Bullets,
-    Code,
-    Detail,
-    Fact,
-    Number,
-    Paragraph,
-    Report,
-    Section,
-    Table,
-    Tree,
-    plain_rows,
-    words_of,
-)
+from model_profiling.report import blocks
 from model_profiling.report.text_table import table
 
 # Of sentences where the output is no terminal; nobody reads longer lines.
@@ -54,11 +39,11 @@ class Style(msgspec.Struct, frozen=True):
         return self.paint(1, text)
 
 
-def show(report: Report, detail: Detail = "short") -> None:
+def show(report: blocks.Report, detail: blocks.Detail = "short") -> None:
     tell(render(report, Style.of_stdout(), detail))
 
 
-def render(report: Report, style: Style, detail: Detail = "short", lines: int = SCREEN_LINES) -> str:
+def render(report: blocks.Report, style: Style, detail: blocks.Detail = "short", lines: int = SCREEN_LINES) -> str:
     """Return a report as text; of its first screen at most so many `lines`, which a table is cut for."""
     colour = _WRONG if report.wrong else _WARNING
     alerts = [style.paint(colour, line) for alert in report.alerts for line in _wrapped(alert, 0, 4)]
@@ -75,21 +60,23 @@ def render(report: Report, style: Style, detail: Detail = "short", lines: int = 
     return "\n".join(found) + "\n"
 
 
-def _opening(groups: Sequence[Sequence[Fact | Table]], style: Style, room: int | None) -> list[str]:
+def _opening(groups: Sequence[Sequence[blocks.Fact | blocks.Table]], style: Style, room: int | None) -> list[str]:
     """Return the groups of the first screen with a line between them; the table has what the facts leave."""
-    drawn = [[_fact(each, style) if isinstance(each, Fact) else each for each in group] for group in groups if group]
+    drawn = [
+        [_fact(each, style) if isinstance(each, blocks.Fact) else each for each in group] for group in groups if group
+    ]
     taken = sum(len(part) for group in drawn for part in group if isinstance(part, list)) + max(0, len(drawn) - 1)
-    tables = [part for group in drawn for part in group if isinstance(part, Table)]
+    tables = [part for group in drawn for part in group if isinstance(part, blocks.Table)]
     left = None if room is None else max(_LEAST_ROWS, (room - taken) // max(1, len(tables)) - 1)
     found: list[str] = []
     for group in drawn:
         found += [""] if found else []
         for part in group:
-            found += _opening_table(part, left) if isinstance(part, Table) else part
+            found += _opening_table(part, left) if isinstance(part, blocks.Table) else part
     return found
 
 
-def _fact(fact: Fact, style: Style) -> list[str]:
+def _fact(fact: blocks.Fact, style: Style) -> list[str]:
     """Return `label  lead  value note`, and its rows below the line or, where there is none, beside the label."""
     label = f"{fact.label:<{_LABEL - 1}} " if fact.label else " " * _LABEL
     lines = _wrapped(label + fact.text, 0, _LABEL) if fact.text else []
@@ -116,8 +103,8 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _opening_table(block: Table, most: int | None) -> list[str]:
-    rows, texts = plain_rows(block.rows), _texts(block)
+def _opening_table(block: blocks.Table, most: int | None) -> list[str]:
+    rows, texts = blocks.plain_rows(block.rows), _texts(block)
     shown = rows[: most - 1] if most is not None and len(rows) > most else rows
     lines = table([block.columns, *shown], 1, texts, width=_room())
     # A cell with many words makes rows of several lines: as many rows as there is room for.
@@ -129,40 +116,40 @@ def _opening_table(block: Table, most: int | None) -> list[str]:
     return _with_more([lines[0][2:], *lines[1:]], len(rows) - len(shown))
 
 
-def _section(section: Section, style: Style) -> list[str]:
+def _section(section: blocks.Section, style: Style) -> list[str]:
     title = f"{section.title}: {section.result}" if section.result else section.title
     return ["", *(style.bold(line) for line in _wrapped(title)), *_blocks(section.blocks, style)]
 
 
-def _blocks(blocks: Sequence[Block], style: Style) -> list[str]:
-    return [line for block in blocks for line in _block(block, style)]
+def _blocks(several: Sequence[blocks.Block], style: Style) -> list[str]:
+    return [line for block in several for line in _block(block, style)]
 
 
-def _block(block: Block, style: Style) -> list[str]:
+def _block(block: blocks.Block, style: Style) -> list[str]:
     match block:
-        case Paragraph(words):
+        case blocks.Paragraph(words):
             return ["", *_wrapped(words.replace("`", ""), 2)]
-        case Bullets(items):
+        case blocks.Bullets(items):
             return ["", *(line for item in items for line in _wrapped(f"- {item.replace('`', '')}", 2, 4))]
-        case Code(code):
+        case blocks.Code(code):
             return ["", *(f"    {line}" for line in code.splitlines())]
-        case AdviceBlock():
+        case blocks.AdviceBlock():
             place = f"{block.place}: " if block.place else ""
             title = f"{block.title} ({block.worth})" if block.worth else block.title
             under = [f"{place}{block.next_step}", *(f"- {item}" for item in block.evidence)]
             first = [style.bold(line) for line in _wrapped(title, 2, 4)]
             return ["", *first, *(line for text in under for line in _wrapped(text, 4, 6))]
-        case Table():
-            rows = plain_rows(block.rows[: block.short or _MOST_ROWS])
+        case blocks.Table():
+            rows = blocks.plain_rows(block.rows[: block.short or _MOST_ROWS])
             lines = table([block.columns, *rows], 1, _texts(block), width=columns())
             return _with_more(["", *lines], len(block.rows) - len(rows))
-        case Tree():
+        case blocks.Tree():
             shown, left = block.costliest(_MOST_BRANCHES)
             rows = []
             for depth, each in shown:
-                words = "  " * depth + " ".join(filter(None, (each.name.text, words_of(each.detail))))
+                words = "  " * depth + " ".join(filter(None, (each.name.text, blocks.words_of(each.detail))))
                 words = words if len(words) <= _LONGEST_PART else f"{words[: _LONGEST_PART - 3]}..."
-                rows.append((words, *map(words_of, each.cells)))
+                rows.append((words, *map(blocks.words_of, each.cells)))
             lines = table([("part of the model", *block.columns), *rows], 1, width=columns())
             return _with_more(["", *lines], left)
         case _:
@@ -173,9 +160,9 @@ def _with_more(lines: list[str], left: int) -> list[str]:
     return [*lines, *([f"  and {left} more"] if left else [])]
 
 
-def _texts(block: Table) -> set[int]:
+def _texts(block: blocks.Table) -> set[int]:
     """Return the columns of words, which are aligned to the left."""
-    numbers = {n for n in range(len(block.columns)) if any(isinstance(row[n], Number) for row in block.rows)}
+    numbers = {n for n in range(len(block.columns)) if any(isinstance(row[n], blocks.Number) for row in block.rows)}
     return set(range(len(block.columns))) - numbers
 
 

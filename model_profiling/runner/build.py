@@ -32,7 +32,6 @@ LIBRARY_FLAGS = ("-O1", "-fPIC", "-shared", *WARNINGS)
 _XCR0_BITS = {"sse": 0x0, "avx": 0x6, "avx512": 0xE6}
 _REGISTERS = ("eax", "ebx", "ecx", "edx")
 
-
 # A command may ask for the runner several times.
 _header_sha256 = FileMemo(files.sha256, most=1000)
 
@@ -82,7 +81,13 @@ def build_runner(target_name: str | None = None, executorch: str | None = None) 
 
     def make(folder: Path) -> None:
         (folder / "kit_tables.h").write_text(tables, encoding="utf-8")
-        _compile(_calls(target, sdk, command, folder), folder, cache.home_of("runner", made_from).with_suffix(".log"))
+        log = cache.home_of("runner", made_from).with_suffix(".log")
+        for call in _calls(target, sdk, command, folder):
+            done = call_compiler(call, folder)
+            if done.returncode != 0:
+                files.write_text(log, f"{shlex.join(call)}\n\n{done.stderr}")
+                first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
+                raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
         if not os.access(folder / RUNNER_NAME, os.X_OK):
             raise SetupError(
                 f"programs in {cache_directory()} cannot be executed",
@@ -160,15 +165,6 @@ def compile_library(build: Build, folder: Path, what: str, *words: str) -> None:
     if done.returncode != 0:
         first = next((line for line in done.stderr.splitlines() if "rror" in line), "no message")
         raise SetupError(f"{what} did not compile: {first}", "Use a GNU or Clang C++ compiler.")
-
-
-def _compile(calls: list[list[str]], folder: Path, log: Path) -> None:
-    for call in calls:
-        done = call_compiler(call, folder)
-        if done.returncode != 0:
-            files.write_text(log, f"{shlex.join(call)}\n\n{done.stderr}")
-            first = next((line for line in done.stderr.splitlines() if "error" in line), "no message")
-            raise SetupError(f"the runner did not compile: {first.strip()}", f"The compiler output is in {log}.")
 
 
 def _calls(target: BuildTarget, sdk: Sdk, command: tuple[str, ...], folder: Path) -> list[list[str]]:

@@ -192,6 +192,4 @@ def _explained(code: int, log: Path, log_start: int) -> KitError:
     hint = next(iter(re.findall(r"^hint: (.*)$", words, re.MULTILINE)), hint)
     if known in _INPUT_CODES:
         return InputError(message, hint)
-    if known in _SETUP_CODES:
-        return SetupError(message, hint)
-    return RunError(message, hint)
+    return SetupError(message, hint) if known in _SETUP_CODES else RunError(message, hint)

@@ -46,8 +46,12 @@ class TorchProgram(LoadedProgram):
 def load(options: LaunchOptions) -> TorchProgram:
     """Build the model of a .pte again and bring it to the dtype of the export."""
     torch.set_num_interop_threads(1)
-    record = _record(options.model)
-    assert record.request is not None
+    paths = ExportPaths(options.model)
+    record = files.read_json(paths.meta, ExportMeta, "export record").exports.get(paths.stem)
+    if record is None or record.request is None or record.request.origin == "memory":
+        raise ProcessError(
+            Exit.MODEL_UNREADABLE, f"nothing says how {options.model.name} was made", "Give the model itself."
+        )
     request = recorded_in(record, record.request, working_directory())
     loaded = load_model(request.target or request.model, request.seed, request.options)
     module, call = loaded.module, (loaded.inputs, loaded.keyword_inputs)
@@ -72,14 +76,6 @@ def load_compiled(options: LaunchOptions) -> TorchProgram:
     program.settings |= {"compile": "torch.compile(module), backend inductor, default mode"}
     program.run()
     return program
-
-
-def _record(pte: Path) -> ExportRecord:
-    paths = ExportPaths(pte)
-    record = files.read_json(paths.meta, ExportMeta, "export record").exports.get(paths.stem)
-    if record is None or record.request is None or record.request.origin == "memory":
-        raise ProcessError(Exit.MODEL_UNREADABLE, f"nothing says how {pte.name} was made", "Give the model itself.")
-    return record
 
 
 def _with_files(

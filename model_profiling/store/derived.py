@@ -32,11 +32,6 @@ def png_chunk(kind: bytes, body: bytes) -> bytes:
     return len(body).to_bytes(4, "big") + kind + body + zlib.crc32(kind + body).to_bytes(4, "big")
 
 
-def with_comment(png: bytes, text: str) -> bytes:
-    """Return the same picture with a text that viewers do not draw; it stands before the last part, which is empty."""
-    return png[:-12] + png_chunk(b"tEXt", b"Comment\0" + text.encode()) + png[-12:]
-
-
 # What a run's numbers and pictures follow from. The rest of a manifest (when and by which command it was written, the
 # machine's load) changes with a run that measures nothing.
 _SOURCES = ("platform", "timing", "status", "compare_pairs", "experiments", "schedules")
@@ -160,7 +155,8 @@ def embed_stamp(data: bytes, suffix: str, sources: Iterable[str]) -> bytes:
         return data.rstrip(b"\n") + "".join(f"\n<!-- {each} -->" for each in words).encode() + b"\n"
     if suffix == ".png":
         for each in words:
-            data = with_comment(data, each)
+            # A text that viewers do not draw; it stands before the last part, which is empty.
+            data = data[:-12] + png_chunk(b"tEXt", b"Comment\0" + each.encode()) + data[-12:]
     return data
 
 

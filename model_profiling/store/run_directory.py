@@ -93,7 +93,7 @@ class Turn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 # Medians are of undisturbed executions while fewer than half are interrupted; past this share of executions that lost
 # over a fiftieth of their time, intervals no longer hold the true ratio often enough (benchmarks/verdicts.py).
-MOST_PREEMPTED = 0.3
+BUSY_SHARE = 0.3
 
 
 def preempted_share(turns: list[Turn]) -> float:

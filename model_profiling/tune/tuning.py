@@ -50,9 +50,7 @@ def tune(
             return search(bench)
         if bench.made[bench.base.name].record.sequence is not None:
             return best_format(bench)
-        if request.worst_layers:
-            return best_kept_layers(bench, numerics)
-        return best_program(bench)
+        return best_kept_layers(bench, numerics) if request.worst_layers else best_program(bench)
 
 
 def best_program(bench: Bench) -> TuneResult:

@@ -89,13 +89,6 @@ def _compile(module: Any) -> None:
                 cls.forward = forward  # somebody has given it another one since
 
 
-def _settle(cls: Any) -> None:
-    """Take everything of ours from a module's class."""
-    ours = [name for name in (*_AT_FIRST, *_PICKLING, _LATER) if name in vars(cls)]
-    for name in ours:
-        delattr(cls, name)
-
-
 class _LateValue:
     """An attribute that compiling sets: to read it compiles, and to set it is to have compiled."""
 
@@ -110,7 +103,11 @@ class _LateValue:
 
     def __set__(self, module: Any, value: Any) -> None:
         module.__dict__[self._name] = value
-        _settle(type(module))
+        cls = type(module)
+        # Everything of ours goes from its class.
+        ours = [name for name in (*_AT_FIRST, *_PICKLING, _LATER) if name in vars(cls)]
+        for name in ours:
+            delattr(cls, name)
 
 
 class _LateForward:

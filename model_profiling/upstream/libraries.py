@@ -60,7 +60,6 @@ def _check_pool() -> str:
 NAMES = reliance("library-names", _check_names)
 THREAD_COUNT = reliance("thread-count", _check_pool)
 
-
 # cpuinfo's table of CPU features, from which XNNPACK chooses kernels: where each feature has its byte.
 
 TABLE_SYMBOL, INITIALIZE_SYMBOL = "cpuinfo_isa", "cpuinfo_initialize"
@@ -104,7 +103,6 @@ def _check_table() -> str:
 
 
 FEATURE_TABLE = reliance("feature-table", _check_table)
-
 
 # KleidiAI's kernels as the XNNPACK backend calls them, and XNNPACK's clock: what kernel traces are made of.
 

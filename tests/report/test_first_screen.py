@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 
 from model_profiling.analysis.compare.comparison import operator_groups
-from model_profiling.analysis.run.experiment_labels import experiment_labels, replace_names
+from model_profiling.analysis.run.experiment_labels import labels_of, replace_names
 from model_profiling.base.units import shown_ms
 from model_profiling.report import markdown
 from model_profiling.report.blocks import AdviceBlock, Branch, Fact, Name, Number, Report, Section, Table, Tree
@@ -283,7 +283,7 @@ def named(manifest: Manifest, experiments: dict[str, list[str]]) -> Manifest:
     ],
 )
 def test_a_label_says_only_what_the_record_shows(good: Run, experiments: dict[str, Any], labels: list[str]) -> None:
-    found = experiment_labels(named(good.manifest, experiments))
+    found = labels_of(named(good.manifest, experiments))
     assert list(found.values()) == labels
     first = next(iter(experiments))
     assert replace_names(f"{first}: see {first}/x.etdump, not my_{first}", found) == (

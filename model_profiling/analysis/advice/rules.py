@@ -33,7 +33,6 @@ _RULES: tuple[Rule, ...] = (
     threads.slower_with_threads,
 )
 
-
 # What costs no time of an inference: growth will end the process one day and comes first, the rest comes last.
 FIRST: tuple[Rule, ...] = (startup.memory_growth,)
 LAST: tuple[Rule, ...] = (

@@ -61,7 +61,6 @@ _FAMILIES = {
     **{node: name for name, nodes in _NAMES.items() for node in nodes},
 }
 
-
 # An operator of a trace.
 Operator = Instance | InstanceTime
 

@@ -87,9 +87,7 @@ def unknown_processes(samples: Samples | None, timing: Timing, mode: Mode) -> st
         return "the experiment did not finish"
     if timing != "measured":
         return "the CPU was emulated"
-    if mode == "trace":
-        return "its kernels were traced, which changes both"
-    return ""
+    return "its kernels were traced, which changes both" if mode == "trace" else ""
 
 
 def with_first_result(starts: Sequence[Process]) -> list[Process]:

@@ -54,7 +54,6 @@ _LONGER_THAN_ITS_START_MS = 0.01
 # Shapes that differ more than so, in doublings of any size but the whole, say nothing of each other.
 _ALIKE = 1.0
 
-
 # Nothing is measured for longer; what took less than a nanosecond was not timed.
 Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 _NANOSECOND_MS = 1e-6

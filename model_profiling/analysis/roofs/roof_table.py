@@ -6,16 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.roofs.roof_rates import (
-    GROUPED,
-    PRODUCT,
-    SHORTEST_MS,
-    Measurement,
-    ProbeResult,
-    Rates,
-    Roofs,
-    roof_kind,
-)
+from model_profiling.analysis.roofs import roof_rates
 from model_profiling.runner.features import feature_label
 
 # What is read and written at most: fits the first cache of most CPUs, the second, and none that one core has alone.
@@ -57,16 +48,16 @@ class KindRow(msgspec.Struct, frozen=True):
     best: dict[str, BestRate]
 
 
-def kind_rows(roofs: Roofs) -> list[KindRow]:
+def kind_rows(roofs: roof_rates.Roofs) -> list[KindRow]:
     """Return the kinds that operators are held against, sorted, without products of whole matrices."""
     fewest = min((entry.threads for entry in roofs.measurements), default=1)
-    found: dict[str, dict[str, list[ProbeResult]]] = {}
+    found: dict[str, dict[str, list[roof_rates.ProbeResult]]] = {}
     for entry in roofs.measurements:
         if entry.threads == fewest and not entry.disabled:
-            for (kind, element), probes in Rates(entry).timed.items():
+            for (kind, element), probes in roof_rates.Rates(entry).timed.items():
                 found.setdefault(kind, {}).setdefault(element, []).extend(probes)
     rows = []
-    for kind in sorted(found.keys() - {PRODUCT}, key=_in_order):
+    for kind in sorted(found.keys() - {roof_rates.PRODUCT}, key=_in_order):
         best = {element: rate for element, probes in found[kind].items() if (rate := _best(probes)) is not None}
         computes = any(p.work.multiply_accumulates for probes in found[kind].values() for p in probes)
         rows.append(KindRow(kind, "GOP/s" if computes else "GB/s", best))
@@ -79,23 +70,23 @@ def _in_order(kind: str) -> tuple[str, int]:
     return (words, int(size)) if size.isdecimal() else (kind.casefold(), 0)
 
 
-def roof_rows(roofs: Roofs) -> list[RoofRow]:
+def roof_rows(roofs: roof_rates.Roofs) -> list[RoofRow]:
     return [_row(entry) for entry in roofs.measurements]
 
 
-def series_name(entry: Measurement, others: Sequence[Measurement]) -> str:
+def series_name(entry: roof_rates.Measurement, others: Sequence[roof_rates.Measurement]) -> str:
     """Return `fp16`, `fp16, fp16 arithmetic off`, `fp16, 2 threads`: as much as tells a measurement from the others."""
     off = " and ".join(map(feature_label, entry.disabled))
     threads = f"{entry.threads} threads" if len({other.threads for other in others} | {1}) > 1 else ""
     return ", ".join(filter(None, (entry.dtype, f"{off} off" if off else "", threads)))
 
 
-def _row(entry: Measurement) -> RoofRow:
-    timed = [p for p in entry.probes if p.best_ms >= SHORTEST_MS and p.where == "delegated"]
+def _row(entry: roof_rates.Measurement) -> RoofRow:
+    timed = [p for p in entry.probes if p.best_ms >= roof_rates.SHORTEST_MS and p.where == "delegated"]
 
     def computing(*kinds: str) -> BestRate | None:
         every = [p for p in timed if p.kind in kinds and p.work.multiply_accumulates]
-        return _best(p for p in every if roof_kind(p.operator, p.kind, p.work) != GROUPED)
+        return _best(p for p in every if roof_rates.roof_kind(p.operator, p.kind, p.work) != roof_rates.GROUPED)
 
     def moving(kind: str) -> list[BestRate | None]:
         moved = [p for p in timed if p.kind == kind]
@@ -118,7 +109,8 @@ def _row(entry: Measurement) -> RoofRow:
 
 
 def _best(
-    probes: Iterable[ProbeResult], rate: Callable[[ProbeResult], float] = lambda probed: probed.rate
+    probes: Iterable[roof_rates.ProbeResult],
+    rate: Callable[[roof_rates.ProbeResult], float] = lambda probed: probed.rate,
 ) -> BestRate | None:
     found = max(probes, key=rate, default=None)
     if found is None:

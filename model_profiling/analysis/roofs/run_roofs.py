@@ -9,15 +9,7 @@ import msgspec
 import numpy as np
 
 from model_profiling import __version__
-from model_profiling.analysis.roofs.roof_rates import (
-    DTYPES,
-    Measurement,
-    ProbeResult,
-    Rates,
-    Roofs,
-    read_roofs,
-    roofs_path,
-)
+from model_profiling.analysis.roofs import roof_rates
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.base import files
@@ -41,7 +33,7 @@ class RunRoofs(msgspec.Struct, frozen=True):
     `notes` say which file could not be used; `command` measures what is missing, '' where nothing would help.
     """
 
-    used: Roofs | None = None
+    used: roof_rates.Roofs | None = None
     notes: list[str] = []
     command: str = ""
 
@@ -53,7 +45,7 @@ class RunRoofs(msgspec.Struct, frozen=True):
         told = [self.used.cpu, self.used.created, self.used.measurements]
         return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:16]
 
-    def rates(self, manifest: Manifest, experiment: str) -> Rates | None:
+    def rates(self, manifest: Manifest, experiment: str) -> roof_rates.Rates | None:
         """Return what is known for an experiment; None where the probes were not measured in its dtype."""
         found = _fitting(self.used, manifest, experiment) if self.used is not None else None
         if self.used is None or found is None:
@@ -68,10 +60,10 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     if not cpu or not timed:
         return RunRoofs()
     notes: list[str] = []
-    chosen: tuple[Roofs, list[Measurement]] | None = None
-    dtypes_known: list[Roofs] = []
+    chosen: tuple[roof_rates.Roofs, list[roof_rates.Measurement]] | None = None
+    dtypes_known: list[roof_rates.Roofs] = []
     machine = machine_of("", (), manifest.environment)
-    for path in (directory / ROOFS, roofs_path(cpu)):
+    for path in (directory / ROOFS, roof_rates.roofs_path(cpu)):
         roofs = _read(path, machine, notes)
         if roofs is None:
             continue
@@ -94,11 +86,11 @@ def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     return RunRoofs(msgspec.structs.replace(roofs, measurements=list(kept.values()), sha256=""), notes, command)
 
 
-def roofs_of(manifest: Manifest, probed: Mapping[str, tuple[Profile, Breakdown]]) -> Roofs:
+def roofs_of(manifest: Manifest, probed: Mapping[str, tuple[Profile, Breakdown]]) -> roof_rates.Roofs:
     """Return what the experiments of a finished run of the probe program tell of its CPU."""
     environment = {name: value for name, value in manifest.environment.items() if name != "features_proof"}
     first = next(iter(manifest.experiments.values())).runner
-    return Roofs(
+    return roof_rates.Roofs(
         cpu=str(manifest.environment.get("cpu") or ""),
         arch=str(manifest.environment.get("arch") or ""),
         platform=manifest.platform,
@@ -111,10 +103,10 @@ def roofs_of(manifest: Manifest, probed: Mapping[str, tuple[Profile, Breakdown]]
     )
 
 
-def _measurement(manifest: Manifest, name: str, profile: Profile, breakdown: Breakdown) -> Measurement:
+def _measurement(manifest: Manifest, name: str, profile: Profile, breakdown: Breakdown) -> roof_rates.Measurement:
     record = manifest.experiments[name]
     best = np.quantile(profile.times, _BEST, axis=1) / 1e6
-    return Measurement(
+    return roof_rates.Measurement(
         dtype=manifest.model.dtype,
         threads=record.threads,
         active=list(record.features.active) if record.features else [],
@@ -122,7 +114,7 @@ def _measurement(manifest: Manifest, name: str, profile: Profile, breakdown: Bre
         executions=profile.executions,
         load=record.load_before,
         probes=[
-            ProbeResult(
+            roof_rates.ProbeResult(
                 *(x.operator, x.category, x.kind, x.work),
                 *(max(ms, min(x.ms, ms + _TICK_MS)), x.spread.median_ms, x.spread.mad_ms, x.where),
             )
@@ -139,12 +131,12 @@ def _timed(manifest: Manifest) -> Iterator[str]:
             yield name
 
 
-def _read(path: Path, machine: Machine, notes: list[str]) -> Roofs | None:
+def _read(path: Path, machine: Machine, notes: list[str]) -> roof_rates.Roofs | None:
     """Return the roofs in a file; a report does without a file that is broken or of another machine, and says so."""
     if not files.is_file(path):
         return None
     try:
-        roofs = read_roofs(path)
+        roofs = roof_rates.read_roofs(path)
     except KitError as error:
         notes.append(f"roofs are left out: {error.message}")
         return None
@@ -154,18 +146,18 @@ def _read(path: Path, machine: Machine, notes: list[str]) -> Roofs | None:
     return roofs
 
 
-def _fitting(roofs: Roofs, manifest: Manifest, experiment: str) -> Measurement | None:
+def _fitting(roofs: roof_rates.Roofs, manifest: Manifest, experiment: str) -> roof_rates.Measurement | None:
     features, threads = manifest.experiments[experiment].features, manifest.experiments[experiment].threads
     return roofs.measurement(manifest.model.dtype, features.active, threads) if features is not None else None
 
 
-def _command(manifest: Manifest, timed: list[str], known: list[Roofs]) -> str:
+def _command(manifest: Manifest, timed: list[str], known: list[roof_rates.Roofs]) -> str:
     """Return what measures the roofs that a run lacks; '' if it lacks none, or no probe is like it."""
     dtype = manifest.model.dtype
     threads = sorted({manifest.experiments[name].threads for name in timed})
     probed = {(m.dtype, m.threads) for roofs in known for m in roofs.measurements}
     missing = [count for count in threads if (dtype, count) not in probed]
-    if dtype not in DTYPES or not missing:
+    if dtype not in roof_rates.DTYPES or not missing:
         return ""
     words = [_COMMAND, *([f"--dtype {dtype}"] if known else [])]
     return " ".join([*words, *(f"--threads {count}" for count in missing if missing != [1])])

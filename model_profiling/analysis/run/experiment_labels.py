@@ -14,7 +14,7 @@ _BASELINE = "baseline"
 _NAME = re.compile(r"(?:[a-z0-9]+_)?([a-z0-9_]+)_(on|off)")
 
 
-def experiment_labels(manifest: Manifest) -> dict[str, str]:
+def labels_of(manifest: Manifest) -> dict[str, str]:
     """Return the label of every experiment; its own name where the name does not say a feature and a side, where the
     record does not bear that out (another runner may switch nothing), or where two would be called the same."""
     own = {name: name for name in manifest.experiments}

@@ -20,12 +20,7 @@ from model_profiling.analysis.process.scaling import Scaling, ThreadCurve
 from model_profiling.analysis.roofs.roof_rates import roofs_bytes
 from model_profiling.analysis.roofs.run_roofs import RunRoofs, run_roofs
 from model_profiling.analysis.run.dumps import AnalysisSummary, DumpAnalysis, analyse_dumps
-from model_profiling.analysis.run.experiment_labels import (
-    curve_label,
-    experiment_labels,
-    replace_names,
-    switched_features,
-)
+from model_profiling.analysis.run.experiment_labels import curve_label, labels_of, replace_names, switched_features
 from model_profiling.analysis.run.summary import analyse_run, has_times
 from model_profiling.analysis.sme2.kernel_table import user_table_identity
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -113,7 +108,11 @@ class RunData:
             _check_dump(path)
         else:
             manifest = RunDirectory(path).manifest()  # says what is wrong with the directory, if anything is
-            known = _with_compared(manifest, only)
+            if unknown := next((name for name in only if name not in manifest.experiments), None):
+                some = ", ".join(list(manifest.experiments)[:10])
+                raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
+            pairs = [pair for pair in manifest.compare_pairs if not set(pair).isdisjoint(only)]
+            known = list(dict.fromkeys([*only, *(name for pair in pairs for name in pair)]))
         other = cls.open(emulated, categories) if emulated is not None else None
         run = cls(path, _table(path, categories), other, target, known)
         run.asked = tuple(only)
@@ -289,7 +288,7 @@ class RunData:
     @functools.cached_property
     def labels(self) -> dict[str, str]:
         """What to call each experiment where people read; its name is what files and commands go by."""
-        return {} if self.path.is_file() else experiment_labels(self.manifest)
+        return {} if self.path.is_file() else labels_of(self.manifest)
 
     def label(self, experiment: str) -> str:
         return self.labels.get(experiment, experiment)
@@ -377,15 +376,6 @@ def _check_dump(path: Path) -> None:
         f"{path} is neither a run directory nor an ETDump",
         f"Measure it first: {what}" if what else "Give the directory that `sme2-kit run` prints.",
     )
-
-
-def _with_compared(manifest: Manifest, only: Sequence[str]) -> list[str]:
-    """Return experiments, and those that they are compared with."""
-    if unknown := next((name for name in only if name not in manifest.experiments), None):
-        some = ", ".join(list(manifest.experiments)[:10])
-        raise InputError(f"the run has no experiment '{unknown}'", f"It has: {some}.")
-    pairs = [pair for pair in manifest.compare_pairs if not set(pair).isdisjoint(only)]
-    return list(dict.fromkeys([*only, *(name for pair in pairs for name in pair)]))
 
 
 def _restricted(manifest: Manifest, only: Sequence[str]) -> Manifest:

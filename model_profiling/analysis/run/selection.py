@@ -188,7 +188,13 @@ def choose(text: str, categories: str | Path | None = None, profiled: bool = Fal
     path, name = named
     run = RunView.open(path, categories)
     if name is not None:
-        return {name: _experiment(run, name)}
+        record = run.manifest.experiments.get(name)
+        if record is None:
+            known = ", ".join(run.manifest.experiments) or "none"
+            raise InputError(f"{run.path} has no experiment '{name}'", f"It has: {known}.")
+        if record.status != "ok":
+            raise InputError(f"experiment '{name}' of {run.path} failed: {record.failure}", "Run the pipeline again.")
+        return {name: _finished(run, name)}
     done = [name for name, record in run.manifest.experiments.items() if record.status == "ok"]
     if not done:
         raise InputError(f"{path} has no finished experiment", "Run the pipeline again to finish it.")
@@ -206,16 +212,6 @@ def run_and_experiment(text: str) -> tuple[Path, str | None] | None:
     if not RunDirectory(path).manifest_path.is_file() and RunDirectory(path.parent).manifest_path.is_file():
         return path.parent, path.name
     return path, None
-
-
-def _experiment(run: "RunView", name: str) -> Side:
-    record = run.manifest.experiments.get(name)
-    if record is None:
-        known = ", ".join(run.manifest.experiments) or "none"
-        raise InputError(f"{run.path} has no experiment '{name}'", f"It has: {known}.")
-    if record.status != "ok":
-        raise InputError(f"experiment '{name}' of {run.path} failed: {record.failure}", "Run the pipeline again.")
-    return _finished(run, name)
 
 
 def _finished(run: "RunView", name: str) -> Side:

@@ -18,13 +18,7 @@ from model_profiling.analysis.llm.phase_metrics import DepthCost
 from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
 from model_profiling.analysis.roofs.run_roofs import RunRoofs
-from model_profiling.analysis.run.dumps import (
-    AnalysisSummary,
-    DumpAnalysis,
-    ExperimentAnalysis,
-    describe,
-    longest_profile,
-)
+from model_profiling.analysis.run import dumps
 from model_profiling.analysis.run.experiment_labels import other_executorch, switched_features
 from model_profiling.analysis.sme2.coverage import coverage
 from model_profiling.analysis.sme2.kernel_assignment import assign_kernels
@@ -44,7 +38,7 @@ _EMULATED = "run under an emulator: times are not valid and are left out; operat
 
 def analyse_run(
     directory: RunDirectory, manifest: Manifest, table: CategoryTable, roofs: RunRoofs = _NO_ROOFS
-) -> DumpAnalysis:
+) -> dumps.DumpAnalysis:
     """Analyse every finished experiment of a run and every pair that is to be compared."""
     sources = read_sources(Path(manifest.model.path))
     model = manifest.model.file()
@@ -52,7 +46,7 @@ def analyse_run(
     for name, record in manifest.experiments.items():
         if record.status == "ok":
             file = experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-            profile, notes = longest_profile(directory.experiment(name) / file, table)
+            profile, notes = dumps.longest_profile(directory.experiment(name) / file, table)
             launches = directory.samples(manifest, name).traced_launches
             loaded[name] = (directory.experiment(name) / file, profile.with_launches(launches), notes)
     timed = {name for name in loaded if has_times(manifest, name)}
@@ -85,7 +79,7 @@ def analyse_run(
     operators = [found for found in scaled if found is not None]
     experiments = {
         name: _in_detail(
-            describe(
+            dumps.describe(
                 path,
                 notes,
                 Evidence(
@@ -108,7 +102,7 @@ def analyse_run(
     }
     if wrong_outputs(manifest.model.export, metrics.agreements):
         experiments = {name: msgspec.structs.replace(each, advice=[]) for name, each in experiments.items()}
-    summary = AnalysisSummary(
+    summary = dumps.AnalysisSummary(
         model=manifest.model.stem,
         platform=manifest.platform,
         dtype=manifest.model.dtype,
@@ -127,7 +121,7 @@ def analyse_run(
         operator_scaling=operators,
         kernel_comparisons=_kernel_comparisons(manifest, experiments),
     )
-    return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()}, sources.note)
+    return dumps.DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()}, sources.note)
 
 
 def _compared(
@@ -139,7 +133,7 @@ def _compared(
     return msgspec.structs.replace(found, untouched=[]) if other_executorch(manifest, one.name, other.name) else found
 
 
-def _kernel_comparisons(manifest: Manifest, experiments: dict[str, ExperimentAnalysis]) -> list[KernelComparison]:
+def _kernel_comparisons(manifest: Manifest, experiments: dict[str, dumps.ExperimentAnalysis]) -> list[KernelComparison]:
     """Return which operators call other kernels with another ExecuTorch, of the pairs whose kernels were traced."""
     return [
         compare_kernels((before, experiments[before].kernels), (after, experiments[after].kernels))
@@ -207,8 +201,8 @@ def has_times(manifest: Manifest, name: str) -> bool:
 
 
 def _in_detail(
-    experiment: ExperimentAnalysis, manifest: Manifest, name: str, graph: ModelGraph | None
-) -> ExperimentAnalysis:
+    experiment: dumps.ExperimentAnalysis, manifest: Manifest, name: str, graph: ModelGraph | None
+) -> dumps.ExperimentAnalysis:
     """Add what a trace run tells, the kernels of each operator and how far SME2 is used; and what a phase of a language
     model spends on each kind of layer, where it has times."""
     record = manifest.experiments[name]

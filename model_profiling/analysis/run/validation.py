@@ -13,18 +13,8 @@ from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import read_trace
-from model_profiling.store import artifacts
+from model_profiling.store import artifacts, derived
 from model_profiling.store.artifacts import KERNEL_TRACE
-from model_profiling.store.derived import (
-    DerivedFile,
-    DerivedIndex,
-    current_fingerprint,
-    fingerprint,
-    inside,
-    read_index,
-    renew_command,
-    stamps,
-)
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, experiment_file
 from model_profiling.store.runs import interrupted_runs
 
@@ -52,33 +42,33 @@ class Staleness:
 def check_staleness(directory: RunDirectory) -> Staleness:
     """Look at every derived file of a run directory."""
     try:
-        index = read_index(directory)
-        current = current_fingerprint(directory, index)
+        index = derived.read_index(directory)
+        current = derived.current_fingerprint(directory, index)
         found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
     except KitError as error:
-        return Staleness([f"{error.message}; `{renew_command(_ANALYZE, directory)}` writes it again"])
+        return Staleness([f"{error.message}; `{derived.renew_command(_ANALYZE, directory)}` writes it again"])
     for name, entry in (index.files if index else {}).items():
-        path = inside(directory, name)
+        path = derived.inside(directory, name)
         if path is not None and files.is_file(path):
             found.stale += _problem(directory, index, name, path, entry, current)
     for path, renew in _unlisted(directory, index):
-        name, inside_it = path.relative_to(directory.path).as_posix(), stamps(path)
+        name, inside_it = path.relative_to(directory.path).as_posix(), derived.stamps(path)
         if inside_it and current not in inside_it:
-            found.stale.append(_outdated(name, renew_command(renew, directory)))
+            found.stale.append(_outdated(name, derived.renew_command(renew, directory)))
         elif not inside_it:
             found.stale.append(
                 f"{name} has no known origin: derived.json does not list it; "
-                f"remove it, or `{renew_command(renew, directory)}` writes it again"
+                f"remove it, or `{derived.renew_command(renew, directory)}` writes it again"
             )
     return found
 
 
-def _changed_inputs(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[str]:
+def _changed_inputs(directory: RunDirectory, index: derived.DerivedIndex | None) -> Iterator[str]:
     """Yield what a new report would be made from instead of what the last one was."""
     if index is None or index.inputs is None:
         return
     now = RunData.open(directory.path)
-    renew = renew_command(_ANALYZE, directory)
+    renew = derived.renew_command(_ANALYZE, directory)
     for name in sorted({name for name, _ in index.inputs.items() ^ now.inputs.items()}):
         if name in now.inputs or name != ETRECORD_INPUT:  # it is not there on another machine: all is as it was
             yield f"results and reports are stale: the {name} has changed since; `{renew}` makes them again"
@@ -87,10 +77,10 @@ def _changed_inputs(directory: RunDirectory, index: DerivedIndex | None) -> Iter
 def needs_analysis(directory: RunDirectory) -> bool:
     """Return whether results are still to be derived from the run: there are none, nor a record that there were."""
     try:
-        index = read_index(directory)
+        index = derived.read_index(directory)
         entry = index.files.get(artifacts.METRICS) if index else None
         return not directory.metrics_path.exists() and (
-            entry is None or entry.sources != current_fingerprint(directory, index)
+            entry is None or entry.sources != derived.current_fingerprint(directory, index)
         )
     except KitError:
         return False
@@ -100,11 +90,11 @@ def copy_problem(directory: RunDirectory, path: Path) -> str:
     """Return what is wrong with a report or picture elsewhere; '' if made from the run as it is now."""
     if not path.is_file():
         return f"{path} does not exist"
-    found = stamps(path)
+    found = derived.stamps(path)
     if not found:
         return f"{path} has no known origin: it contains no fingerprint of a run"
     try:
-        current = current_fingerprint(directory, read_index(directory))
+        current = derived.current_fingerprint(directory, derived.read_index(directory))
     except KitError as error:
         return f"{path} cannot be checked: {error.message}"
     if current not in found:
@@ -113,9 +103,14 @@ def copy_problem(directory: RunDirectory, path: Path) -> str:
 
 
 def _problem(
-    directory: RunDirectory, index: DerivedIndex | None, name: str, path: Path, entry: DerivedFile, current: str
+    directory: RunDirectory,
+    index: derived.DerivedIndex | None,
+    name: str,
+    path: Path,
+    entry: derived.DerivedFile,
+    current: str,
 ) -> list[str]:
-    renew = renew_command(entry.renew, directory)
+    renew = derived.renew_command(entry.renew, directory)
     if entry.sources != current:
         return [_outdated(name, renew)]
     if files.sha256(path) != entry.sha256:
@@ -133,7 +128,7 @@ def _identity(other: Path, kit: str) -> str:
         if not files.is_file(other / artifacts.MANIFEST):
             return files.identity(other)
         run = RunData.open(other)
-        return fingerprint(run.run_directory, run.inputs, kit)
+        return derived.fingerprint(run.run_directory, run.inputs, kit)
     except KitError:
         return "damaged"
 
@@ -142,7 +137,7 @@ def _outdated(name: str, renew: str) -> str:
     return f"{name} is stale: it was made from an earlier state of this run; `{renew}` makes it again"
 
 
-def _unlisted(directory: RunDirectory, index: DerivedIndex | None) -> Iterator[tuple[Path, str]]:
+def _unlisted(directory: RunDirectory, index: derived.DerivedIndex | None) -> Iterator[tuple[Path, str]]:
     """Yield files named like derived ones that the index does not list, and the command that makes them."""
     listed = index.files if index else {}
     kinds = ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html"), (_GRAPHS, "sme2-kit graph {dir}"))

@@ -7,16 +7,9 @@ from typing import Literal
 import msgspec
 import numpy as np
 
-from model_profiling.analysis.timing.intervals import (
-    CONFIDENCE,
-    IN_COMMON,
-    Numbers,
-    assumed_reach,
-    enough_launches,
-    log_ratio_bounds,
-)
+from model_profiling.analysis.timing import intervals
 from model_profiling.base.units import counted
-from model_profiling.store.run_directory import MOST_PREEMPTED, ExperimentRecord, Samples, Turn, preempted_share
+from model_profiling.store.run_directory import BUSY_SHARE, ExperimentRecord, Samples, Turn, preempted_share
 
 Verdict = Literal["faster", "slower", "no difference seen"]
 _LEAST_TURNS = 4
@@ -52,7 +45,7 @@ class Latency(msgspec.Struct, frozen=True):
     @property
     def busy(self) -> bool:
         """Whether other work took the processor away so often that medians cannot be relied on."""
-        return self.preempted > MOST_PREEMPTED
+        return self.preempted > BUSY_SHARE
 
     @property
     def mad_percent(self) -> float | None:
@@ -98,9 +91,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
     """Return the turns that may be called latency: without a tracer, save where a foreign runner has no others."""
-    if record.latency_source == "traced executions":
-        return samples.traced
-    return samples.timed
+    return samples.traced if record.latency_source == "traced executions" else samples.timed
 
 
 def summarise(turns: list[Turn]) -> Latency:
@@ -148,7 +139,7 @@ def _drift_percent(turns: list[Turn]) -> float:
     return slope * (len(medians) - 1) / float(np.median(medians)) * 100
 
 
-def _warnings(turns: list[Turn], ms: Numbers, drift: float) -> list[str]:
+def _warnings(turns: list[Turn], ms: intervals.Numbers, drift: float) -> list[str]:
     """Say what makes these executions hard to believe: drift, a warm-up that was too short, noise."""
     found = []
     medians = _turn_medians(turns)
@@ -170,7 +161,7 @@ def _warnings(turns: list[Turn], ms: Numbers, drift: float) -> list[str]:
     noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
         found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock frequency changes")
-    if preempted_share(turns) > MOST_PREEMPTED:
+    if preempted_share(turns) > BUSY_SHARE:
         found.append(
             f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
         )
@@ -197,23 +188,23 @@ def compare(before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paire
     verdict: Verdict = "no difference seen"
     if turns >= _LEAST_TURNS:
         beside = paired and {turn.launch for turn in sides[0]} == {turn.launch for turn in sides[1]}
-        bounds = log_ratio_bounds(np.log(launches[0]), np.log(launches[1]), beside)
+        bounds = intervals.log_ratio_bounds(np.log(launches[0]), np.log(launches[1]), beside)
         if bounds is None:
             logs = [np.log(_turn_medians(side)) for side in sides]
-            reach = assumed_reach(logs[0], logs[1], counts, paired and len(logs[0]) == len(logs[1]))
+            reach = intervals.assumed_reach(logs[0], logs[1], counts, paired and len(logs[0]) == len(logs[1]))
             bounds = math.log(ratio) - reach, math.log(ratio) + reach
-        margin = 1 + IN_COMMON
+        margin = 1 + intervals.IN_COMMON
         # The ratio shown and the middle of the launches estimate one thing: where they disagree, neither is certain.
         low, high = min(math.exp(bounds[0]), ratio) / margin, max(math.exp(bounds[1]), ratio) * margin
         verdict, width = judge(ratio, low, high)
-        if enough_launches(*counts, beside):
+        if intervals.enough_launches(*counts, beside):
             spread = max(_spread_percent(side) or 0.0 for side in launches)
     elif min(each.size for each in executions) > 1:
-        reach = assumed_reach(np.log(executions[0]), np.log(executions[1]), counts, False)
+        reach = intervals.assumed_reach(np.log(executions[0]), np.log(executions[1]), counts, False)
         estimate = ratio * math.exp(-reach), ratio * math.exp(reach)
     return Comparison(
-        *(before[0], after[0], ratio, low, high, CONFIDENCE, verdict, width, paired, turns),
-        contended=any(preempted_share(side) > MOST_PREEMPTED for side in sides),
+        *(before[0], after[0], ratio, low, high, intervals.CONFIDENCE, verdict, width, paired, turns),
+        contended=any(preempted_share(side) > BUSY_SHARE for side in sides),
         before_ms=float(medians[0]) / 1e6,
         after_ms=float(medians[1]) / 1e6,
         launches=min(counts),
@@ -224,22 +215,22 @@ def compare(before: tuple[str, list[Turn]], after: tuple[str, list[Turn]], paire
 
 def judge(ratio: float, low: float, high: float) -> tuple[Verdict, float]:
     """Return the verdict on an interval, and the smallest change, in percent, that could have been told from none."""
-    margin = 1 + IN_COMMON
+    margin = 1 + intervals.IN_COMMON
     verdict: Verdict = "faster" if low > margin else "slower" if high < 1 / margin else "no difference seen"
-    return verdict, ((high - low) / 2 / ratio + IN_COMMON) * 100
+    return verdict, ((high - low) / 2 / ratio + intervals.IN_COMMON) * 100
 
 
-def _executions(turns: list[Turn]) -> Numbers:
+def _executions(turns: list[Turn]) -> intervals.Numbers:
     return np.fromiter(itertools.chain.from_iterable(turn.ns for turn in turns), np.float64)
 
 
-def _turn_medians(turns: list[Turn]) -> Numbers:
+def _turn_medians(turns: list[Turn]) -> intervals.Numbers:
     """Return one median per turn, in order; without numpy, which takes its time for each of a hundred thousand."""
     ordered = (sorted(turn.ns) for turn in turns)
     return np.array([(ns[(len(ns) - 1) // 2] + ns[len(ns) // 2]) / 2 for ns in ordered])
 
 
-def launch_medians_of(turns: list[Turn]) -> Numbers:
+def launch_medians_of(turns: list[Turn]) -> intervals.Numbers:
     """Return the median of each launch, in nanoseconds."""
     launches: dict[int, list[int]] = {}
     for turn in turns:
@@ -247,7 +238,7 @@ def launch_medians_of(turns: list[Turn]) -> Numbers:
     return np.array([np.median(launches[number]) for number in sorted(launches)])
 
 
-def _spread_percent(medians: Numbers) -> float | None:
+def _spread_percent(medians: intervals.Numbers) -> float | None:
     """Return how much launches differ, in percent: a standard deviation, from the median deviation so that one
     disturbed launch does not make it; None for fewer than three."""
     if len(medians) < 3:

@@ -20,15 +20,7 @@ from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES
 from model_profiling.base.units import counted, shown_bytes
-from model_profiling.export.lower import io_layout
-from model_profiling.export.lower.capture_and_lower import (
-    LoweredModel,
-    capture_plain,
-    capture_prepared,
-    finished,
-    lower_prepared,
-    quantized,
-)
+from model_profiling.export.lower import capture_and_lower, io_layout
 from model_profiling.export.lower.lowering import LoweredProgram, emit, lower, lowering_of
 from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
@@ -58,7 +50,7 @@ class ProgramCounts(NamedTuple):
 class _Trial:
     """The program with some rewrites, how many operators its graph had, and which other rewrites find something."""
 
-    made: LoweredModel
+    made: capture_and_lower.LoweredModel
     flow: DataFlow
     size: int
     others: frozenset[str]
@@ -71,7 +63,7 @@ def lower_settled(
     what is known to be left out."""
     if dtype_of(request.dtype).quantized == "weights":
         # This changes the model itself, and the graph has to be quantized anew with every rewrite.
-        prepared = quantized(prepared, request, stages)
+        prepared = capture_and_lower.quantized(prepared, request, stages)
     asked = AUTO in request.rewrites
     request = replace(request, rewrites=tuple(name for name in request.rewrites if name != AUTO))
     choices, trial = [*left_out], None
@@ -80,9 +72,9 @@ def lower_settled(
             choices, trial = _chosen(_Trials(prepared, request), left_out)
     if trial is not None:
         request = replace(request, rewrites=trial.made.rewrites)
-        lowered, program, prepared = finished(trial.made, request, stages)
+        lowered, program, prepared = capture_and_lower.finished(trial.made, request, stages)
     else:
-        lowered, program, prepared = lower_prepared(prepared, request, stages)
+        lowered, program, prepared = capture_and_lower.lower_prepared(prepared, request, stages)
     if asked and not choices:
         nothing = f"--rewrite {AUTO} finds nothing more to change in {request.model} ({request.dtype})"
         prepared = replace(prepared, warnings=[*prepared.warnings, nothing])
@@ -115,16 +107,16 @@ class _Trials:
         found = {name for name, places in (prepared.rewrites or {}).items() if places}
         # Some layout changes only the program shows.
         found |= {LAYOUT} if asked.backend == "xnnpack" and needless_transposes(flow) else set()
-        made = LoweredModel(graph, lowered, program, prepared, asked.rewrites)
+        made = capture_and_lower.LoweredModel(graph, lowered, program, prepared, asked.rewrites)
         return _Trial(made, flow, size, frozenset(found.difference(asked.rewrites)))
 
     def _graph(self, asked: ExportRequest) -> tuple[torch.export.ExportedProgram, Prepared]:
         """Return the graph with the rewrites that are asked for, and what was found in it."""
         if dtype_of(asked.dtype).quantized == "graph" or self._prepared.model.dynamic_shapes is not None:
             # Sizes that are known only at run time do not survive a copy of the graph.
-            return capture_prepared(self._prepared, asked, self._quiet)
+            return capture_and_lower.capture_prepared(self._prepared, asked, self._quiet)
         if self._plain is None:
-            self._plain = capture_plain(self._prepared, asked, self._quiet)
+            self._plain = capture_and_lower.capture_plain(self._prepared, asked, self._quiet)
         graph = copy_program(self._plain[0])
         return graph, rewrite(graph, asked, self._plain[1], list(REWRITES))
 

@@ -41,7 +41,9 @@ def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -
 def finished(made: LoweredModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
     """Return a lowered model with what only the request as a whole decides: remarks, and the layout of its border."""
     captured, lowered, program = made.captured, made.lowered, made.program
-    prepared = _with_remarks(made.prepared, lowered, request)
+    without = [name for name in made.prepared.without if not (name == LAYOUT and lowered.keeps_images)]
+    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
+    prepared = replace(made.prepared, warnings=[*made.prepared.warnings, *remarks])
     if request.io_layout == "channels_last":
         with stages.stage("lower with channels-last inputs and outputs"):
             lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
@@ -100,10 +102,3 @@ def _with_channels_last_border(
     # The conversions at the border count as delegated, and are gone in the program.
     counted = msgspec.structs.replace(again.delegation, delegated_nodes=lowered.delegation.delegated_nodes)
     return replace(again, delegation=counted), program, prepared
-
-
-def _with_remarks(prepared: Prepared, lowered: LoweredProgram, request: ExportRequest) -> Prepared:
-    """Say which rewrites found nothing, in the graph or in its lowering."""
-    without = [name for name in prepared.without if not (name == LAYOUT and lowered.keeps_images)]
-    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
-    return replace(prepared, warnings=[*prepared.warnings, *remarks])

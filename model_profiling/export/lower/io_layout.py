@@ -15,14 +15,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from model_profiling.base import files
 from model_profiling.export.rewrites.graph import copy_program, recompute
 from model_profiling.formats import pte
-from model_profiling.formats.pte import Method, TensorSpec
-from model_profiling.formats.pte.borders import (
-    changed_inputs,
-    changed_outputs,
-    changes_layout,
-    inputs_to_nhwc,
-    outputs_to_nchw,
-)
+from model_profiling.formats.pte import Method, TensorSpec, borders
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
 from model_profiling.store.artifacts import CHANNELS_LAST
 
@@ -57,7 +50,7 @@ def with_channels_last_border(
     method, flow = read_emitted(plain[1])
     if flow is None or method is None or not _same_signature(captured, method):
         return "it is not known which operators read its inputs and make its outputs"
-    border = Border(frozenset(inputs_to_nhwc(flow)), frozenset(outputs_to_nchw(flow)))
+    border = Border(frozenset(borders.inputs_to_nhwc(flow)), frozenset(borders.outputs_to_nchw(flow)))
     why = "no 4-D input or output is transposed at the border of the program"
     while border:
         try:
@@ -67,7 +60,7 @@ def with_channels_last_border(
         method, after = read_emitted(built[1])
         assert method is not None  # it was known before
         left = border.without(
-            _kept(method.inputs, after, changed_inputs), _kept(method.outputs, after, changed_outputs)
+            _kept(method.inputs, after, borders.changed_inputs), _kept(method.outputs, after, borders.changed_outputs)
         )
         if left == border and after is not None and _layout_changes(after) < _layout_changes(flow):
             return built
@@ -97,7 +90,7 @@ def read_emitted(emitted: Any) -> tuple[Method | None, DataFlow | None]:
 
 
 def _layout_changes(flow: DataFlow) -> int:
-    return sum(changes_layout(flow, position) for position in range(len(flow.steps)))
+    return sum(borders.changes_layout(flow, position) for position in range(len(flow.steps)))
 
 
 def _same_signature(captured: torch.export.ExportedProgram, method: Method) -> bool:

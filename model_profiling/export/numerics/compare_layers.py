@@ -83,6 +83,9 @@ def _sides(
         raw = taken.raw(layer)
         ours = layer.real(raw).reshape(value.shape)
         low, high = finite_range(ours)
+        there = value != 0
+        count = int(there.sum())
+        lost = int(((ours == 0) & there).sum())
         found[name] = LayerSide(
             error=gap(ours, work.reference.get(name)),
             added=gap(ours, value),
@@ -90,7 +93,7 @@ def _sides(
             low=low,
             high=high,
             saturated=_saturated(layer, value, raw.dtype),
-            rounded_away=_rounded_away(ours, value),
+            rounded_away=lost / count if count else None,
             nan=int(torch.isnan(ours).sum()),
             infinite=int(torch.isinf(ours).sum()),
             finite_inputs=bool(torch.isfinite(value).all()),
@@ -113,14 +116,6 @@ def _saturated(layer: TappedLayer, values: torch.Tensor, dtype: torch.dtype) -> 
     else:
         return None
     return float(outside.to(torch.float64).mean()) if outside.numel() else None
-
-
-def _rounded_away(ours: torch.Tensor, values: torch.Tensor) -> float | None:
-    """Return the share of what should not be 0 and is."""
-    there = values != 0
-    count = int(there.sum())
-    lost = int(((ours == 0) & there).sum())
-    return lost / count if count else None
 
 
 def _layer(

@@ -51,7 +51,9 @@ def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: 
     twin = _own(loaded)
     with stages.stage("run the eager model"):
         prepared = prepare(loaded, request)
-        fp32 = Prepared(_same_inputs(twin, prepared), prepared.inputs, prepared.outputs, [])
+        given = prepared.model.inputs, prepared.model.keyword_inputs
+        inputs, keywords = samples.as_dtype(own_inputs(given), torch.float32)
+        fp32 = Prepared(replace(twin, inputs=inputs, keyword_inputs=keywords), prepared.inputs, prepared.outputs, [])
     ours, prepared = capture_prepared(prepared, request, stages)
     reference, _ = capture_prepared(fp32, replace(request, dtype=FP32, keep_fp32=()), stages)
     calls = [(each.model.inputs, each.model.keyword_inputs) for each in (prepared, fp32)]
@@ -61,13 +63,6 @@ def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: 
 def _own(loaded: LoadedModel) -> LoadedModel:
     inputs, keywords = own_inputs((loaded.inputs, loaded.keyword_inputs))
     return replace(loaded, module=own_copy(loaded.module).eval(), inputs=inputs, keyword_inputs=keywords)
-
-
-def _same_inputs(twin: LoadedModel, prepared: Prepared) -> LoadedModel:
-    """Return the twin with the inputs that the program gets: those of fp16 are rounded."""
-    given = prepared.model.inputs, prepared.model.keyword_inputs
-    inputs, keywords = samples.as_dtype(own_inputs(given), torch.float32)
-    return replace(twin, inputs=inputs, keyword_inputs=keywords)
 
 
 @dataclass

@@ -10,13 +10,7 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import LAYOUT, REWRITES
 from model_profiling.export.beside import beside
 from model_profiling.export.lower.lowering import capture
-from model_profiling.export.prepare import samples
-from model_profiling.export.prepare.quantization import (
-    calibration_calls,
-    quantized_graph,
-    quantized_weights,
-    varied_calls,
-)
+from model_profiling.export.prepare import quantization, samples
 from model_profiling.export.prepare.samples import dtype_cost, run_eagerly
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, layout, matches, norm
@@ -108,13 +102,13 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
         give_own_weights(captured, each=True)
         before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
         prepared = rewrite(captured, request, prepared, before)
-        batches = varied_calls(call, request.seed)
+        batches = quantization.varied_calls(call, request.seed)
         if (folder := request.calibration) is not None:
-            batches = list(calibration_calls(folder, call))
+            batches = list(quantization.calibration_calls(folder, call))
             calibration = CalibrationRecord(str(folder), len(batches), files.folder_sha256(folder, "*.npy"))
-        module = quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
+        module = quantization.quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
     else:
-        module = quantized_weights(module, dtype, request.keep_fp32)
+        module = quantization.quantized_weights(module, dtype, request.keep_fp32)
     cost = dtype_cost(module, call, prepared.outputs)
     return replace(prepared, model=replace(model, module=module), cost=cost, calibration=calibration, quantized=True)
 

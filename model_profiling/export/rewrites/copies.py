@@ -116,7 +116,8 @@ def _repetitions(node: Any) -> Iterator[tuple[int, int, int]]:
 
 def _split(program: ExportedProgram, node: Any) -> None:
     source = node.args[0]
-    axis = _axis(node) % source.meta["val"].dim()
+    place = 1 if node.target is aten.unbind.int else 2
+    axis = int(node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)) % source.meta["val"].dim()
     start, starts = 0, []
     for value in node.meta["val"]:
         starts.append(start)
@@ -130,8 +131,3 @@ def _split(program: ExportedProgram, node: Any) -> None:
         replace_uses(program, user, result)
         program.graph.erase_node(user)
     program.graph.erase_node(node)
-
-
-def _axis(node: Any) -> int:
-    place = 1 if node.target is aten.unbind.int else 2
-    return int(node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0))

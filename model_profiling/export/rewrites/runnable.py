@@ -34,7 +34,6 @@ _POOLS = {
 _SORTS = (aten.sort.default, aten.sort.stable, aten.argsort.default)
 _CHANNELS_INSIDE = [0, 2, 1, 3, 4]
 
-
 _WEIGHTED = {
     aten.linear.default: 1,
     aten.conv1d.default: 1,

@@ -46,16 +46,12 @@ def removable(history: RunHistory, before: float | None, keep_last: int | None) 
     for home in search.keeping:
         # What an unreadable or interrupted run needs, nobody can say.
         if home not in unsure and not any(runs.interrupted_runs(Path(home))):
-            found += _programs(Path(home), named)
+            found += [
+                Removable(str(path), "program", "no run names it", _bytes(path))
+                for path in sorted((Path(home) / PROGRAMS).iterdir())
+                if path.is_dir() and not path.is_symlink() and len(path.name) == _DIGITS and path.name not in named
+            ]
     return found
-
-
-def _programs(home: Path, named: set[str]) -> list[Removable]:
-    return [
-        Removable(str(path), "program", "no run names it", _bytes(path))
-        for path in sorted((home / PROGRAMS).iterdir())
-        if path.is_dir() and not path.is_symlink() and len(path.name) == _DIGITS and path.name not in named
-    ]
 
 
 def _bytes(directory: Path) -> int:

@@ -20,28 +20,19 @@ from model_profiling.base.on_progress import OnProgress, no_progress
 from model_profiling.export import options
 from model_profiling.fleet.history import run_rows
 from model_profiling.fleet.history.history_records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
-from model_profiling.fleet.history.run_rows import (
-    FoundRun,
-    HistoryMeasurement,
-    HistoryRow,
-    Search,
-    read_run,
-    real_roots,
-    search,
-)
+from model_profiling.fleet.history.run_rows import FoundRun, HistoryMeasurement, HistoryRow
 from model_profiling.store.artifacts import REPORT_PAGE
 
 # Bump when rows change without a change of `reading.py`.
 _VERSION = "4"
 _BETWEEN_WORDS = 500
 
-
 _decoder = msgspec.msgpack.Decoder(list[HistoryRow])
 
 
-def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[HistoryRow], Search]:
+def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[HistoryRow], run_rows.Search]:
     """Return what is known of the runs in these folders, up to date and in the order in which they were found."""
-    found = search(roots, on_progress)
+    found = run_rows.search(roots, on_progress)
     path = None
     with contextlib.suppress(SetupError):  # there is no place for it
         path = place_of(roots)
@@ -76,7 +67,7 @@ def _updated(index: Sequence[HistoryRow], runs: Sequence[FoundRun], on_progress:
             read += 1
             if read % _BETWEEN_WORDS == 0:
                 on_progress("reading runs", read, max(read, len(runs) - len(before)))
-            known = read_run(run)
+            known = run_rows.read_run(run)
         now.append(known)
     return now
 
@@ -134,7 +125,7 @@ class RunHistory:
         filters: Filters = Filters(),  # noqa: B008 - frozen
         on_progress: OnProgress = no_progress,
     ) -> None:
-        index, self.search = indexed(real_roots(folders), on_progress)
+        index, self.search = indexed(run_rows.real_roots(folders), on_progress)
         self._found: dict[str, FoundRun] = {run.path: run for run in self.search.runs}
         self._here = directories.working_directory()
         every = [row for row in index if not row.foreign]

@@ -9,15 +9,16 @@ from model_profiling.base.units import counted
 from model_profiling.fleet.history.history_records import Point
 from model_profiling.fleet.history.steps import version_changes
 from model_profiling.fleet.history.trends import Series, Step, Trend
+from model_profiling.report import numbers
 from model_profiling.report.blocks import (
     Block,
-    Cell,
     Fact,
     Link,
     Number,
     Paragraph,
     Picture,
     Report,
+    Row,
     Section,
     Table,
     bullets,
@@ -28,9 +29,6 @@ from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, Theme
 from model_profiling.report.drawing.vega import PAPER_SCALE, draw
 from model_profiling.report.files.page_files import write_document
-from model_profiling.report.numbers import count_cell, ms_cell
-from model_profiling.report.numbers import ms as shown_ms
-from model_profiling.report.numbers import percent as shown_percent
 
 # A picture takes a third of a second; of more series the table tells.
 _MOST_DRAWN = 24
@@ -92,7 +90,7 @@ def _words(point: Point) -> str:
     commit = f", commit {revision.commit[:12]}{' with changes' if revision.dirty else ''}" if revision.commit else ""
     branch = f" on {revision.branch}" if revision.branch else ""
     version = f", ExecuTorch {point.executorch}" if point.executorch else ""
-    return f"{point.created[:16]}, {point.label}: {shown_ms(point.median_ms)}{commit}{branch}{version}"
+    return f"{point.created[:16]}, {point.label}: {numbers.ms(point.median_ms)}{commit}{branch}{version}"
 
 
 def _leads_to(point: Point, home: Path) -> str:
@@ -128,29 +126,29 @@ def page_report(found: Trend, home: Path) -> Report:
 
 def _glance(series: Series) -> Table:
     steps, changed = {step.index: step for step in series.steps}, version_changes(series.points)
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for place, point in reversed(list(enumerate(series.points))):
         commit = point.revision.commit[:10] + ("+" if point.revision.dirty else "")
         said = [changed[place]] if place in changed else []
         said += [steps[place].sentence] if place in steps else []
-        rows.append((point.created[:16], point.label, commit, ms_cell(point.median_ms), "; ".join(said)))
+        rows.append((point.created[:16], point.label, commit, numbers.ms_cell(point.median_ms), "; ".join(said)))
     return Table("glance", ("made (UTC)", "label", "commit", "median", ""), rows)
 
 
 def _overview(found: Trend) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for series in found.series:
         first, last = series.points[0], series.points[-1]
-        change = Number(shown_percent(percent := (last.median_ms / first.median_ms - 1) * 100), percent)
+        change = numbers.cell((last.median_ms / first.median_ms - 1) * 100, numbers.percent)
         said = [f"{_outcome(step)} on {step.created[:10]}" for step in series.steps[-1:]] or ["none"]
-        cells = (count_cell(len(series.points)), ms_cell(last.median_ms), change)
+        cells = (numbers.count_cell(len(series.points)), numbers.ms_cell(last.median_ms), change)
         rows.append((series.title, f"{series.device} ({series.platform})", *cells, *said))
     columns = ("series", "device", "runs", "latest", "since the first", "last step")
     return Table("series", columns, rows, sortable=True)
 
 
 def _outcome(step: Step) -> str:
-    what = shown_percent(step.percent)
+    what = numbers.percent(step.percent)
     return f"{what}, {step.state}" if step.state != "same program" else f"{what}, machine or environment"
 
 
@@ -173,14 +171,14 @@ def _section(series: Series, number: int, home: Path) -> Section:
 
 
 def _runs(series: Series, number: int, home: Path) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[Row] = []
     for point in reversed(series.points[-_MOST_RUNS:]):
         page = _leads_to(point, home)
         when = point.created[:16].replace("T", " ")
         commit = point.revision.commit[:12] + ("+" if point.revision.dirty else "")
         said = ", ".join(f"{name}={value}" for name, value in sorted(point.labels.items()))
         which = (Link(when, page) if page else when, point.label, commit, point.revision.branch)
-        times = (Number(shown_ms(point.median_ms), point.median_ms, page), ms_cell(point.spread_ms))
+        times = (Number(numbers.ms(point.median_ms), point.median_ms, page), numbers.ms_cell(point.spread_ms))
         rows.append((*which, *times, point.sha256[:12], point.executorch or "not known", said))
     columns = ("made (UTC)", "label", "commit", "branch", "median", "spread (MAD)", "program", "ExecuTorch", "labels")
     return Table(f"runs_{number + 1}", columns, rows, short=10, sortable=True)

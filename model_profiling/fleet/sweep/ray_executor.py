@@ -26,25 +26,14 @@ from model_profiling.base.errors import InputError, KitError, RunError, SetupErr
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import OnNote
 from model_profiling.base.programs import StartError, TimedOutError, run_program
+from model_profiling.fleet.sweep import task
 from model_profiling.fleet.sweep.executor import OWN, FinishedJob, JobOutcome, LocalExecutor
 from model_profiling.fleet.sweep.jobs import Job, Jobs
-from model_profiling.fleet.sweep.task import (
-    ARTIFACTS,
-    LARGEST,
-    RUN,
-    Task,
-    TaskResult,
-    pack,
-    perform,
-    printable_line,
-    read_result,
-    unpack,
-)
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.upstream import ray_worker
 
 # A result is a folder and a few texts.
-_MOST_BYTES = LARGEST + (16 << 20)
+_MOST_BYTES = task.LARGEST + (16 << 20)
 _SAME_KIT = "Install the same kit on all nodes."
 
 
@@ -57,7 +46,7 @@ def fetch(ray: Any, ref: Any, timeout_s: float) -> bytes:
     try:
         found = ray.get(ref, timeout=timeout_s)
     except ray.exceptions.RayTaskError as error:
-        raise RunError(f"a node could not begin: {printable_line(_last_line(error), 300)}", _SAME_KIT) from None
+        raise RunError(f"a node could not begin: {task.printable_line(_last_line(error), 300)}", _SAME_KIT) from None
     except ray.exceptions.RayError as error:
         raise LostError(type(error).__name__) from None
     if not isinstance(found, bytes):
@@ -238,22 +227,19 @@ class RayExecutor:
         self._programs: dict[str, Any] = {}
         # Since when a target is missing.
         self._missing: dict[str, float] = {}
-        self._remote = self._ray.remote(max_retries=0)(perform)
+        self._remote = self._ray.remote(max_retries=0)(task.perform)
         try:
             for note in token_notes(self._ray):
                 on_note(note)
-            self._refuse_missing(todo)
+            offered = self._ray.cluster_resources()
+            wanted = dict.fromkeys(job.measures.label for job in todo if job.measures is not None)
+            for label in wanted:
+                if not offered.get(label):
+                    hint = f"Start Ray on the machine that has it with --resources='{{\"{label}\": 1}}'."
+                    raise SetupError(f"no node of the Ray cluster offers the target {label!r}", hint)
         except KitError:
             self.close()
             raise
-
-    def _refuse_missing(self, todo: list[Job]) -> None:
-        offered = self._ray.cluster_resources()
-        wanted = dict.fromkeys(job.measures.label for job in todo if job.measures is not None)
-        for label in wanted:
-            if not offered.get(label):
-                hint = f"Start Ray on the machine that has it with --resources='{{\"{label}\": 1}}'."
-                raise SetupError(f"no node of the Ray cluster offers the target {label!r}", hint)
 
     def lane(self, job: Job) -> str:
         return "this machine" if _is_near(job) else self._near.lane(job)
@@ -282,11 +268,15 @@ class RayExecutor:
             return why
         raise SetupError(why, "Start Ray on the machine that has it, and sweep again.")
 
-    def _task(self, job: Job) -> Task:
+    def _task(self, job: Job) -> task.Task:
         if job.cell is None:
-            return Task(job.name, list(self._jobs.export_words(job.variant, Path(ARTIFACTS))), ARTIFACTS, None)
-        program = Path(ARTIFACTS) / self._jobs.program(job.variant).name
-        return Task(job.name, list(self._jobs.run_words(job.cell, program, Path(RUN))), RUN, job.measures)
+            return task.Task(
+                job.name, list(self._jobs.export_words(job.variant, Path(task.ARTIFACTS))), task.ARTIFACTS, None
+            )
+        program = Path(task.ARTIFACTS) / self._jobs.program(job.variant).name
+        return task.Task(
+            job.name, list(self._jobs.run_words(job.cell, program, Path(task.RUN))), task.RUN, job.measures
+        )
 
     def _program(self, job: Job) -> Any:
         """Return what a run needs, put into the cluster once for all runs of one program."""
@@ -296,7 +286,7 @@ class RayExecutor:
             paths = ExportPaths(self._jobs.program(job.variant))
             beside = (paths.pte, paths.etrecord, paths.meta, paths.inputs, paths.expected)
             names = [path.name for path in beside if path.exists()]
-            self._programs[job.variant.name] = self._ray.put(pack(paths.directory, names))
+            self._programs[job.variant.name] = self._ray.put(task.pack(paths.directory, names))
         return self._programs[job.variant.name]
 
     def ended(self, timeout_s: float) -> list[FinishedJob]:
@@ -314,7 +304,7 @@ class RayExecutor:
     def _outcome(self, running: _Running) -> JobOutcome:
         seconds = time.monotonic() - running.began
         try:
-            return self._received(running.job, read_result(fetch(self._ray, running.ref, _FETCH_S)))
+            return self._received(running.job, task.read_result(fetch(self._ray, running.ref, _FETCH_S)))
         except LostError as error:
             # Its programs may have been lost with the node, too.
             self._programs.pop(running.job.variant.name, None)
@@ -322,7 +312,7 @@ class RayExecutor:
         except KitError as error:
             return JobOutcome(seconds, error.message, error.hint)
 
-    def _received(self, job: Job, result: TaskResult) -> JobOutcome:
+    def _received(self, job: Job, result: task.TaskResult) -> JobOutcome:
         """Put what came into files: the log, and the result where it waits to be put in place."""
         log = self._jobs.folder.log(job)
         files.write_text(log, result.log)
@@ -334,7 +324,7 @@ class RayExecutor:
             return JobOutcome(result.seconds, result.failure, result.hint, node=result.node)
         incoming = self._jobs.folder.incoming / uuid.uuid4().hex
         try:
-            unpack(result.parcel, incoming)
+            task.unpack(result.parcel, incoming)
         except KitError as error:
             return JobOutcome(result.seconds, error.message, error.hint, node=result.node)
         return JobOutcome(result.seconds, node=result.node, incoming=incoming)

@@ -141,7 +141,13 @@ class _Round:
     def run(self, make: MakeExecutor) -> SweepResult:
         shutil.rmtree(self._folder.incoming, ignore_errors=True)
         for cell in self._jobs.cells:
-            _recover(self._folder.run(cell))
+            directory = self._folder.run(cell)
+            # What a killed run had decided to is put in place, and what it had no time to remove goes.
+            with contextlib.suppress(KitError):
+                if transaction.interrupted(directory) or (directory / PARTIAL).is_dir():
+                    with files.locked(directory, "pipeline"):
+                        transaction.recover(directory)
+                        remove_leftovers(directory)
         wanted = {job.name for job in self._sweep.wanted}
         for job, done in self._jobs.finished(self._state.since):
             self._ledger.set(job, "finished" if done else "waiting" if job.name in wanted else "not asked for")
@@ -164,7 +170,13 @@ class _Round:
     def _carry_out(self, executor: Executor, queue: Queue) -> None:
         while queue or self._running:
             waits = self._start_what_can(executor, queue)
-            self._tell(executor)
+            parts = [_said(job, executor.doing(job)) for job in self._running.values()]
+            failed = self._ledger.counted("failed")
+            words = f"{len(parts)} running" if parts else "waiting"
+            words += f", {failed} failed" if failed else ""
+            words += f", about {_duration(left)} left" if (left := self._ledger.left()) else ""
+            over = self._ledger.counted("finished", "failed", "skipped")
+            self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
             ended, self._not_begun = self._not_begun, []
             ended += executor.ended(0.0 if ended else _LOOK_WAITING_S if waits else _LOOK_S)
             for each in ended:
@@ -259,7 +271,11 @@ class _Round:
         if not outcome.failure:
             outcome = self._confirmed(job, outcome)
         if outcome.failure:
-            self._fail(job, outcome)
+            said = {"failure": outcome.failure, "hint": outcome.hint}
+            self._journal.add("failed", job.name, self._state.round, seconds=outcome.seconds, **said)
+            log = self._folder.log(job)
+            self._ledger.set(job, "failed", outcome, log=relative(log, self._folder.home) if log.is_file() else "")
+            self._note(f"{job.name} failed: {outcome.failure}")
             for later in queue.failed(job):
                 self._ledger.set(later, "skipped", failure=f"{job.name} failed: {outcome.failure}")
                 self._look_at(later.cell)
@@ -301,27 +317,11 @@ class _Round:
         assert job.cell is not None
         self._jobs.note(job.cell, manifest, self._state.round)
 
-    def _fail(self, job: Job, outcome: JobOutcome) -> None:
-        said = {"failure": outcome.failure, "hint": outcome.hint}
-        self._journal.add("failed", job.name, self._state.round, seconds=outcome.seconds, **said)
-        log = self._folder.log(job)
-        self._ledger.set(job, "failed", outcome, log=relative(log, self._folder.home) if log.is_file() else "")
-        self._note(f"{job.name} failed: {outcome.failure}")
-
     def _look_at(self, cell: Cell | None) -> None:
         if cell is not None:
             run = self._ledger.records[f"run {cell.name}"]
             place = self._folder.run(cell)
             self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
-
-    def _tell(self, executor: Executor) -> None:
-        parts = [_said(job, executor.doing(job)) for job in self._running.values()]
-        failed = self._ledger.counted("failed")
-        words = f"{len(parts)} running" if parts else "waiting"
-        words += f", {failed} failed" if failed else ""
-        words += f", about {_duration(left)} left" if (left := self._ledger.left()) else ""
-        over = self._ledger.counted("finished", "failed", "skipped")
-        self._report(f"{words}: {'; '.join(parts)}" if parts else words, over, len(self._jobs.all))
 
     def _write(self, drawn: bool = False) -> SweepResult:
         began = time.monotonic()
@@ -350,15 +350,6 @@ class _Round:
             round=self._state.round,
             notes=list(self._said),
         )
-
-
-def _recover(directory: Path) -> None:
-    """Put in place what a killed run had decided to, and remove what it had no time to."""
-    with contextlib.suppress(KitError):
-        if transaction.interrupted(directory) or (directory / PARTIAL).is_dir():
-            with files.locked(directory, "pipeline"):
-                transaction.recover(directory)
-                remove_leftovers(directory)
 
 
 def _said(job: Job, doing: str) -> str:

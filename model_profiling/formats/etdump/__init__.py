@@ -41,7 +41,6 @@ from model_profiling.upstream.names_in_files import CALLS, EXECUTE
 
 __all__ = ["CALLS", "EXECUTE", "Etdump", "EtdumpError", "Events", "Nesting", "merged", "nest", "parse", "read"]
 
-
 # What a dump's 64-bit fields are aligned to, counted from the size prefix; copies start at multiples of it.
 _ALIGNMENT = 16
 _LARGEST = 1 << 32

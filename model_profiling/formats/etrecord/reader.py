@@ -100,7 +100,6 @@ _MISSING = (
     "Ask the exporter for the ETRecord after to_executorch(): with generate_etrecord=True it is complete only then."
 )
 
-
 # An instruction lists the nodes behind it; records of real models list each node about once in all.
 _MAX_LISTED = 5_000_000
 

@@ -156,7 +156,13 @@ def parse(path: Path) -> Program:
     buffer = Buffer(data, lambda problem, at: PteError(path, problem, at))
     root = buffer.root(schema.PROGRAM, "the program")
     inline = (entry.vector("data", 1) for entry in root.tables("backend_delegate_data", schema.INLINE_DATA))
-    blobs = _Blobs(tuple(inline), tuple(_segments(root, base, size)))
+    found = []
+    for segment in root.tables("segments", schema.SEGMENT):
+        offset, length = base + segment.number("offset", "Q"), segment.number("size", "Q")
+        if offset + length > size:
+            raise root.buffer.fail("a segment reaches past the end of the file", segment.at)
+        found.append((offset, length))
+    blobs = _Blobs(tuple(inline), tuple(found))
     methods = tuple(_method(plan, blobs) for plan in root.tables("execution_plan", schema.PLAN))
     named = {entry.number("segment_index") for entry in root.tables("named_data", schema.NAMED_DATA)}
     named_bytes = sum(_segment_bytes(root, blobs, index) for index in named)
@@ -214,16 +220,6 @@ def _load(path: Path) -> tuple[bytes, int, int]:
         raise PteError(path, "it does not exist", hint="Check the path.") from None
     except OSError as error:
         raise PteError(path, f"it cannot be read, {error.strerror}", hint="Check the path and its rights.") from None
-
-
-def _segments(root: FlatTable, base: int, size: int) -> list[tuple[int, int]]:
-    found = []
-    for segment in root.tables("segments", schema.SEGMENT):
-        offset, length = base + segment.number("offset", "Q"), segment.number("size", "Q")
-        if offset + length > size:
-            raise root.buffer.fail("a segment reaches past the end of the file", segment.at)
-        found.append((offset, length))
-    return found
 
 
 def _constant_bytes(root: FlatTable, blobs: _Blobs) -> int:

@@ -12,18 +12,8 @@ from pathlib import Path
 from model_profiling.base.dtypes import OF_ACTIVATIONS, OF_INTEGERS, OF_TENSORS, OF_WEIGHTS, UNKNOWN
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.graph_terms import base_name
-from model_profiling.formats.pte import (
-    DELEGATE,
-    KERNEL,
-    SCALAR_BYTES,
-    Method,
-    Program,
-    TensorSpec,
-    read,
-    why_unknown,
-    xnnpack_graph,
-)
-from model_profiling.formats.pte.xnnpack_graph import BACKEND, XnnpackNode
+from model_profiling.formats.pte import DELEGATE, KERNEL, SCALAR_BYTES, Method, Program, TensorSpec, read, why_unknown
+from model_profiling.formats.pte.xnnpack_graph import BACKEND, XnnpackNode, XnnpackValue, graphs
 
 # These change a dtype and compute in none.
 _CONVERSIONS = ("quantize", "dequantize", "choose_qparams", "_to_copy", "_to_dim_order_copy")
@@ -79,7 +69,7 @@ _by_method = FileMemo(_read_methods)
 
 def _delegated(program: Program, method: Method) -> _Work:
     found = _Work()
-    for graph in xnnpack_graph.graphs(program, method).values():
+    for graph in graphs(program, method).values():
         for node in graph.nodes:
             dtype = node_dtype(node)
             if dtype and node.op != "Convert":
@@ -99,7 +89,7 @@ def node_dtype(node: XnnpackNode) -> str:
     return row.name if row is not None else ""
 
 
-def _tensors(node: XnnpackNode) -> tuple[xnnpack_graph.XnnpackValue, ...]:
+def _tensors(node: XnnpackNode) -> tuple[XnnpackValue, ...]:
     return (*node.inputs, *node.outputs)
 
 

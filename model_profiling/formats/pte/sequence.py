@@ -106,7 +106,9 @@ def _caches(method: Method) -> set[int]:
     for step in method.instructions:
         name = step.name.partition(".")[0]
         if name.startswith(CUSTOM_OPERATORS) and "cache" in name:
-            found |= _largest(method, step.arguments)
+            # The cache is the largest tensor among them.
+            tensors = [number for number in step.arguments if isinstance(method.values[number], TensorSpec)]
+            found |= {max(tensors, key=lambda number: _size(method.values[number]))} if tensors else set()
         elif name.endswith("_") and step.arguments:
             found.add(step.arguments[0])
     return {number for number in found if isinstance(method.values[number], TensorSpec)}
@@ -118,12 +120,6 @@ def _context(methods: Sequence[Method]) -> int | None:
     specs = [method.values[number] for method in methods for number in _caches(method)]
     sizes = [max(spec.sizes[1:-1]) for spec in specs if isinstance(spec, TensorSpec) and len(spec.sizes) == 4]
     return max(sizes, default=None)
-
-
-def _largest(method: Method, arguments: Sequence[int]) -> set[int]:
-    """Return the cache among the arguments of an operator that updates one: its largest tensor."""
-    tensors = [number for number in arguments if isinstance(method.values[number], TensorSpec)]
-    return {max(tensors, key=lambda number: _size(method.values[number]))} if tensors else set()
 
 
 def _size(value: object) -> int:

@@ -166,6 +166,9 @@ def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> Xnnp
     permutation = table.numbers("perm", "I") if "perm" in kind.fields else ()
     if len(permutation) > schema.MOST_DIMS or sorted(permutation) != list(range(len(permutation))):
         raise entry.buffer.fail(f"node {index} transposes by {permutation[:8]}, which is no permutation", entry.at)
+    # What looks at each position alone: 1x1, every position, nothing around, one group.
+    ones = (*kind.window, "subsampling_height", "subsampling_width", "groups")
+    around = (field for field in kind.fields if field.startswith("padding_"))
     return XnnpackNode(
         index,
         kind.name,
@@ -175,15 +178,8 @@ def _node(entry: FlatTable, index: int, values: dict[int, XnnpackValue]) -> Xnnp
         tuple(map(table.number, kind.window)),
         table.number("groups") if "groups" in kind.fields else 1,
         permutation,
-        _is_pointwise(kind, table),
+        kind.name == "Conv2d" and all(table.number(f) == 1 for f in ones) and not any(map(table.number, around)),
     )
-
-
-def _is_pointwise(kind: schema.NodeKind, table: FlatTable) -> bool:
-    """Return whether a convolution looks at each position alone: 1x1, every position, nothing around, one group."""
-    ones = (*kind.window, "subsampling_height", "subsampling_width", "groups")
-    around = (field for field in kind.fields if field.startswith("padding_"))
-    return kind.name == "Conv2d" and all(table.number(f) == 1 for f in ones) and not any(map(table.number, around))
 
 
 def _look_up(table: FlatTable, field: str, values: dict[int, XnnpackValue]) -> XnnpackValue:

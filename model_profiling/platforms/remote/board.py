@@ -174,7 +174,12 @@ _CPU_ZONES = (r"cpu|x86_pkg|coretemp|k10temp", r"soc|package|acpitz|thermal")
 
 def probe_board(device: Device) -> cpus.DeviceFacts:
     """Ask the machine everything that could explain a number."""
-    found = _sections(device.script(_SCRIPT).stdout)
+    text = device.script(_SCRIPT).stdout
+    found = dict.fromkeys(_SECTIONS, "")
+    for part in f"\n{text}".split(f"\n{_BREAK}")[1:]:
+        name, _, said = part.partition("\n")
+        if name in found:
+            found[name] = said.strip()
     system, machine, release = [*found["uname"].split("\n"), "", "", ""][:3]
     if system != "Linux" or machine not in _TARGETS:
         what = f"{system or 'an unknown system'} on {machine or 'an unknown processor'}"
@@ -233,13 +238,3 @@ def read_heat(device: Device) -> Heat:
         if values := [celsius for name, celsius in zones if re.search(pattern, name, re.IGNORECASE)]:
             return Heat(max(values), "CPU", 0, tuple(limits))
     return Heat(None, "", 0, tuple(limits))
-
-
-def _sections(text: str) -> dict[str, str]:
-    """Return what the machine said, by section; '' of what it did not."""
-    found = dict.fromkeys(_SECTIONS, "")
-    for part in f"\n{text}".split(f"\n{_BREAK}")[1:]:
-        name, _, said = part.partition("\n")
-        if name in found:
-            found[name] = said.strip()
-    return found

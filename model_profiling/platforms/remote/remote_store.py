@@ -20,7 +20,6 @@ find "$1" -maxdepth 1 -name 'session-*' -mmin +1440 -exec rm -rf {} + 2> /dev/nu
 find "$1" -name '*.part-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
 true"""
 
-
 # Something else may have taken the place of a folder or a file: `mv` would move into a folder.
 _FOLDER = '[ -d "$1" ] && [ ! -L "$1" ] || rm -rf "$1"; mkdir -p "$1"'
 _RENAME = '[ -f "$2" ] && [ ! -L "$2" ] || rm -rf "$2"; mv -f "$1" "$2"'

@@ -42,18 +42,6 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [value for decade in decades for step in steps if low <= (value := step * 10.0**decade) <= high]
 
 
-def text_width(text: str) -> float:
-    """Return about how many pixels a label takes, rather more than less: letters of 11 pixels."""
-    return 6.3 * len(text)
-
-
-def shortened(text: str, pixels: float) -> str:
-    """Return a label that fits; its middle goes, for what tells names apart is mostly at their ends."""
-    most = max(int(pixels / text_width("x")), 3)
-    tail = most * 3 // 5
-    return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[-tail:]}"
-
-
 def frame(spec: Spec, theme: Theme, width: int, title: str, subtitle: str) -> Spec:
     """Return a picture with its frame; without a title there is no subtitle either: the text around says it."""
     schema = "https://vega.github.io/schema/vega-lite/v5.json"

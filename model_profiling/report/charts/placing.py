@@ -1,7 +1,19 @@
-"""Labels that do not overprint: boxes in pixels, and places for them that are free."""
+"""Labels that fit and do not overprint: how long one is, boxes in pixels, and places for them that are free."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+
+def text_width(text: str) -> float:
+    """Return about how many pixels a label takes, rather more than less: letters of 11 pixels."""
+    return 6.3 * len(text)
+
+
+def shortened(text: str, pixels: float) -> str:
+    """Return a label that fits; its middle goes, for what tells names apart is mostly at their ends."""
+    most = max(int(pixels / text_width("x")), 3)
+    tail = most * 3 // 5
+    return text if len(text) <= most else f"{text[: most - tail - 1]}…{text[-tail:]}"
 
 
 class Box(NamedTuple):

@@ -4,18 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from model_profiling.report import numbers
-from model_profiling.report.charts.frame import (
-    Spec,
-    Values,
-    frame,
-    layer,
-    legend,
-    linear,
-    log_ticks,
-    nominal,
-    shortened,
-    text_width,
-)
+from model_profiling.report.charts.frame import Spec, Values, frame, layer, legend, linear, log_ticks, nominal
+from model_profiling.report.charts.placing import shortened, text_width
 from model_profiling.report.drawing.theme import BEFORE, Theme
 
 OFF, ON, PREDICTED = "off", "on", "on, with SME2 (predicted)"

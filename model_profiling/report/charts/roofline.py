@@ -14,20 +14,8 @@ from model_profiling.analysis.roofs.roof_rates import PRODUCT, roof_kind
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
-from model_profiling.report.charts.frame import (
-    WIDE,
-    Spec,
-    Values,
-    frame,
-    layer,
-    legend,
-    linear,
-    log_ticks,
-    nominal,
-    shortened,
-    text_width,
-)
-from model_profiling.report.charts.placing import Box, Taken
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, legend, linear, log_ticks, nominal
+from model_profiling.report.charts.placing import Box, Taken, shortened, text_width
 from model_profiling.report.drawing.theme import Theme, colour_scale
 
 _LETTER = 12.0

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow
 from model_profiling.analysis.process.startup import MedianTime
 from model_profiling.report import numbers
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear, shortened, text_width
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear
+from model_profiling.report.charts.placing import shortened, text_width
 from model_profiling.report.drawing.theme import BEFORE, Theme
 
 _MIB = 1 << 20

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from model_profiling.report import numbers
 from model_profiling.report.blocks import address
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear, text_width
-from model_profiling.report.charts.placing import Flag, flag_lines
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear
+from model_profiling.report.charts.placing import Flag, flag_lines, text_width
 from model_profiling.report.drawing.theme import Theme
 
 _HEIGHT = 190

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from model_profiling.report import numbers
 from model_profiling.report.change_words import DifferenceRow
-from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear, shortened, text_width
+from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, linear
+from model_profiling.report.charts.placing import shortened, text_width
 from model_profiling.report.drawing.theme import BEFORE, FASTER, SLOWER, Theme
 
 _STEP = 38

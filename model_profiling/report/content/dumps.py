@@ -1,5 +1,8 @@
 """What ETDumps say by themselves: where the time goes, operators, advice. Loads little: a dump is shown in a moment."""
 
+from collections.abc import Iterable
+
+from model_profiling.analysis.advice.finding import Finding
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison, instance_groups
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.sme2.whatif import Prediction
@@ -29,7 +32,7 @@ def report(summary: AnalysisSummary) -> Report:
     notes = [*summary.notes, *(f"{n}: {note}" for n, e in summary.experiments.items() for note in e.notes)]
     first = [c.after for c in summary.comparisons] or list(summary.experiments)
     advice = [finding for name in first for finding in summary.experiments[name].advice]
-    found = [AdviceBlock(f.title, f.measured, f.evidence, f.next_step) for f in advice]
+    found = advice_blocks(advice)
     more: list[Fact | Table] = [Fact("Faster", rows=[(f.title,) for f in found[:_MOST_ADVICE]])] if found else []
     more += [Fact("Note", note=note) for note in notes[:2]]
     every = [table for each in summary.comparisons for table in compared_tables(each)[1:]]
@@ -39,6 +42,10 @@ def report(summary: AnalysisSummary) -> Report:
     shifts = [each.shift.sentence for each in summary.comparisons]
     title = ", ".join(summary.experiments)
     return Report(title, headline=shifts, sections=sections, opening=[facts, tables, more], findings=found)
+
+
+def advice_blocks(findings: Iterable[Finding]) -> list[AdviceBlock]:
+    return [AdviceBlock(f.title, f.measured, f.evidence, f.next_step) for f in findings]
 
 
 def compared_tables(comparison: ProfileComparison, most: int = _ALL) -> list[Table]:

@@ -77,7 +77,12 @@ def operators(run: RunView) -> Section | None:
     for name in run.alone:
         if len(run.alone) > 1 or run.summary.comparisons:
             blocks.append(Paragraph(f"{run.label(name)}:"))
-        blocks.append(_alone(run, name))
+        breakdown, roof = run.summary.experiments[name].breakdown, _Roofs(run, name)
+        groups = instance_groups(breakdown)
+        rows = [_operator(operator, members, breakdown, roof, run.measured) for operator, members in groups]
+        timed = (run.label(name), "median", "p95", "share") if run.measured else ()
+        columns = ("operator", *timed, *roof.columns, "category", "kernel", "source")
+        blocks.append(_with_sources(columns, rows, {1: numbers.ms_cell, 4: numbers.share_cell}))
     unknown = roof_line(run)
     return Section("operators", "Operators", [*blocks, *([Paragraph(unknown)] if unknown else [])])
 
@@ -146,15 +151,6 @@ def _change(
     times = (numbers.ms_cell(change.before_ms), numbers.ms_cell(change.after_ms), numbers.speedup_cell(change))
     lines = Name(some(source(now or was) for was, now in pairs))
     return (Name(name), *times, numbers.share_cell(change.after_share), *roof, category, kernels, lines)
-
-
-def _alone(run: RunView, name: str) -> Table:
-    breakdown, roof = run.summary.experiments[name].breakdown, _Roofs(run, name)
-    groups = instance_groups(breakdown)
-    rows = [_operator(operator, members, breakdown, roof, run.measured) for operator, members in groups]
-    timed = (run.label(name), "median", "p95", "share") if run.measured else ()
-    columns = ("operator", *timed, *roof.columns, "category", "kernel", "source")
-    return _with_sources(columns, rows, {1: numbers.ms_cell, 4: numbers.share_cell})
 
 
 def _operator(

@@ -30,7 +30,12 @@ def section(run: RunView) -> Section:
     blocks += [Paragraph(_STARTED)] if not measuring else []
     commands.append(f"sme2-kit report {shlex.quote(_place(run.directory, base))} --html")
     blocks += [Paragraph(_WHERE)] if base else []
-    blocks += [Code("\n".join(commands)), _hashes(manifest)]
+    rows: list[Row] = [(Name(f"{manifest.model.stem}.pte"), Name(manifest.model.sha256))]
+    runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
+    rows += [(f"runner ({kind})", Name(digest)) for digest, kind in runners.items()]
+    dumps = [(f"{name}/{file}", d) for name, r in manifest.experiments.items() for file, d in r.files.items()]
+    rows += [(Name(file), Name(digest)) for file, digest in dumps if file.endswith(".etdump")]
+    blocks += [Code("\n".join(commands)), Table("hashes", ("file", "SHA-256"), rows)]
     if run.sources:
         made = f"This report was made from sources {run.sources}"
         checks = Paragraph(f"{made}; the command below checks that the run is still the same.")
@@ -64,12 +69,3 @@ def _place(directory: str, base: str) -> str:
     if not base or base == working_directory():
         return directory
     return str(full.relative_to(base)) if full.is_relative_to(base) else str(full)
-
-
-def _hashes(manifest: Manifest) -> Table:
-    rows: list[Row] = [(Name(f"{manifest.model.stem}.pte"), Name(manifest.model.sha256))]
-    runners = {record.runner.sha256: record.runner.kind for record in manifest.experiments.values()}
-    rows += [(f"runner ({kind})", Name(digest)) for digest, kind in runners.items()]
-    dumps = [(f"{name}/{file}", d) for name, r in manifest.experiments.items() for file, d in r.files.items()]
-    rows += [(Name(file), Name(digest)) for file, digest in dumps if file.endswith(".etdump")]
-    return Table("hashes", ("file", "SHA-256"), rows)

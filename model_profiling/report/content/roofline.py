@@ -22,7 +22,6 @@ _CAPTION = (
     "multiply no matrices are left out."
 )
 
-
 _ROOFS = (
     "the best rates of this backend with the same dtype, features and threads. Matrix products are held against the "
     "best of all products, which small ones do not reach; other operators against their own kind and size, and those "

@@ -38,7 +38,6 @@ _CAPTION = (
     "others are compared with; without colour: not ranked, its outputs differ."
 )
 
-
 _SETTINGS: dict[str, Callable[[RuntimeRow], Cell]] = {
     "runtime": lambda row: row.label,
     "versions": lambda row: ", ".join(f"{name} {version}" for name, version in row.versions.items()),

@@ -7,18 +7,8 @@ from model_profiling.analysis.process.scaling import FEWEST, ThreadCurve, Thread
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
-from model_profiling.report.blocks import (
-    AdviceBlock,
-    Block,
-    Bullets,
-    Name,
-    Number,
-    Paragraph,
-    Picture,
-    Row,
-    Section,
-    Table,
-)
+from model_profiling.report.blocks import Block, Bullets, Name, Number, Paragraph, Picture, Row, Section, Table
+from model_profiling.report.content.dumps import advice_blocks
 from model_profiling.report.words import BUSY, operator_name
 
 _SHOWN = 10
@@ -47,7 +37,7 @@ def section(run: RunView) -> Section | None:
     columns = ("", *COLUMNS, *(("on against off",) if switches else ()))
     blocks: list[Block] = [Bullets([f"{sentence}." for sentence in said]), Picture("threads", _CAPTION)]
     blocks.append(Table("threads", columns, rows))
-    blocks += [AdviceBlock(f.title, f.measured, f.evidence, f.next_step) for _, f in thread_findings(run)]
+    blocks += advice_blocks(found for _, found in thread_findings(run))
     blocks += [block for side, curve in run.thread_curves for block in _operators(run, side, curve)]
     return Section("threads", "Threads", blocks, True, "; ".join(said[:2]))
 

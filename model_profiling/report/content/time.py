@@ -1,12 +1,14 @@
-"""Where the time goes, before and after, by category."""
+"""Where the time goes, before and after: by category, and what changed most by line, adding up to the whole."""
 
 import shlex
+from collections.abc import Sequence
 
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Number, Paragraph, Picture, Row, Section, Table
+from model_profiling.report import change_words, numbers
+from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Row, Section, Table
+from model_profiling.report.change_words import DifferenceRow
 from model_profiling.report.charts import MOST_DRAWN
 from model_profiling.report.words import bounded_factor
 
@@ -14,6 +16,11 @@ FASTER = "times faster (95 % interval)"
 _LEGEND = (
     "Means of undisturbed times over the same typical executions, so that rows add up. Intervals of parts hold "
     "together, that of the whole by itself. ~: no difference seen. Runtime: what ExecuTorch took besides them."
+)
+_MOST_PARTS, _MOST_MODULES, _MOST_UNFOLDED = 10, 8, 500
+_CHANGES_LEGEND = (
+    "Rows add up to the whole; times are traced, and all intervals of a comparison hold together. Where nothing is "
+    "said to have changed, operators and shapes are the same; only the time changed. ~: no difference seen."
 )
 
 
@@ -27,7 +34,13 @@ def categories(run: RunView, experiments: int = 0) -> Section | None:
         blocks.append(Paragraph(omitted_note(run, experiments)))
     for number, comparison in enumerate(run.summary.comparisons, 1):
         blocks += [Paragraph(comparison.shift.sentence)] if number > 1 else []
-        blocks += [Picture(numbered("shift", number), caption), _changes(run, comparison)]
+        before, after = run.sides(comparison.before, comparison.after)
+        columns = ("category", before, "share", after, "share", FASTER)
+        rows = [
+            change_row(change.name, change) for change in comparison.categories if change.before_ms or change.after_ms
+        ]
+        rows += _whole(run, comparison)
+        blocks += [Picture(numbered("shift", number), caption), Table("categories", columns, rows)]
     if len(run.summary.comparisons) > MOST_DRAWN:
         blocks.append(Paragraph(f"Only the first {MOST_DRAWN} comparisons have pictures; the tables show all."))
     blocks += [Picture("shift", caption)] if not run.summary.comparisons else []
@@ -50,14 +63,6 @@ def omitted_note(run: RunView, experiments: int) -> str:
 
 def numbered(name: str, number: int) -> str:
     return name if number == 1 else f"{name}_{number}"
-
-
-def _changes(run: RunView, comparison: ProfileComparison) -> Table:
-    before, after = run.sides(comparison.before, comparison.after)
-    columns = ("category", before, "share", after, "share", FASTER)
-    rows = [change_row(change.name, change) for change in comparison.categories if change.before_ms or change.after_ms]
-    rows += _whole(run, comparison)
-    return Table("categories", columns, rows)
 
 
 def _whole(run: RunView, comparison: ProfileComparison) -> list[Row]:
@@ -89,3 +94,49 @@ def _alone(label: str, breakdown: Breakdown) -> Table:
     ]
     whole = numbers.ms_cell(breakdown.execute_ms), numbers.share_cell(1.0), numbers.count_cell(len(breakdown.instances))
     return Table("categories", ("category", label, "share", "operators"), [*rows, ("Method::execute", *whole)])
+
+
+def changes(run: RunView) -> Section | None:
+    """Return what each comparison's difference consists of; of several numbers of threads, that of the first."""
+    blocks: list[Block] = []
+    for found in run.changes:
+        if run.repeats(found.before, found.after):
+            continue
+        before, after = run.sides(found.before, found.after)
+        if blocks:
+            blocks.append(Paragraph(f"{before} and {after}:"))
+        if not found.different:
+            said = change_words.unchanged_sentence(found)
+            blocks.append(Paragraph(f"{said[0].upper()}{said[1:]}."))
+        else:
+            linked = any(part.module or part.source_line for part in found.parts)
+            times = (before, after, "difference (95 % interval)")
+            # The same program with and without a feature may differ in nothing but time.
+            what = ["what changed"] if any(part.aspects for part in found.different) else []
+            columns = ("line" if linked else "operator", *times, *what)
+            blocks.append(_changes_table(columns, change_words.difference_rows(found, _MOST_PARTS)))
+            modules = change_words.module_rows(found, _MOST_MODULES)
+            blocks += [_changes_table(("module", *times), modules)] if modules else []
+        blocks += [Paragraph(f"{run.labelled(note[0].upper() + note[1:])}.") for note in found.notes]
+    if not blocks:
+        return None
+    blocks += [Paragraph(_CHANGES_LEGEND)] if any(isinstance(block, Table) for block in blocks) else []
+    largest = [change_words.largest_sentence(found, 1) for found in run.changes]
+    return Section("changes", "What changed", blocks, True, next(filter(None, largest), "no line by more than noise"))
+
+
+def _changes_table(columns: tuple[str, ...], rows: Sequence[DifferenceRow]) -> Table:
+    # What cannot be told from noise needs no list.
+    under = {
+        place: [_change_row(change_words.part_row(part), len(columns)) for part in row.parts[:_MOST_UNFOLDED]]
+        for place, row in enumerate(rows)
+        if len(row.parts) > 1 and all(part.told for part in row.parts)
+    }
+    return Table("changes", columns, [_change_row(row, len(columns)) for row in rows], under=under)
+
+
+def _change_row(row: DifferenceRow, cells: int) -> Row:
+    alone = row.parts[0] if len(row.parts) == 1 and row.name == change_words.part_name(row.parts[0]) else None
+    what = change_words.what_changed(alone) if alone is not None else ""
+    name = Name(row.name) if alone is not None else row.name
+    return (name, *row.cells, what.replace(" -> ", " → "))[:cells]

@@ -14,19 +14,7 @@ from model_profiling.analysis.sme2.forecast_validation import (
 )
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
-from model_profiling.report.blocks import (
-    Block,
-    Bullets,
-    Fact,
-    Name,
-    Number,
-    Paragraph,
-    Report,
-    Row,
-    Section,
-    Table,
-    bullets,
-)
+from model_profiling.report.blocks import Block, Bullets, Fact, Name, Paragraph, Report, Row, Section, Table, bullets
 
 _MOST_OPERATORS = 15
 _MOST_DIFFERENCES = 20
@@ -102,11 +90,11 @@ def sentence(time: ValidatedTime) -> str:
     return f"predicted {numbers.ms(time.predicted_ms)}, measured {measured}, {without}; error {_percent(time.error)}"
 
 
-def _times(time: ValidatedTime) -> tuple[Number, ...]:
+def _times(time: ValidatedTime) -> Row:
     return tuple(map(numbers.ms_cell, (time.off_ms, time.predicted_ms, time.on_ms)))
 
 
-def _errors(time: ValidatedTime) -> tuple[Number, ...]:
+def _errors(time: ValidatedTime) -> Row:
     """Return the error of a prediction, and how far it is outside of the interval."""
     outside = numbers.cell(time.outside, lambda part: "no" if part == 0 else _percent(part))
     return numbers.cell(time.error, _percent), outside

@@ -5,7 +5,6 @@ import msgspec
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report.blocks import Picture, Report, Section
 from model_profiling.report.content import (
-    changes,
     first_screen,
     forecast,
     kernels,
@@ -28,15 +27,17 @@ from model_profiling.report.content import (
 def report(run: RunView, title: str = "") -> Report:
     """Return everything there is to say of one run; of an emulated run nothing that speaks of time."""
     near = run.detailed
+    blocks = first_screen.other_findings(near) if near.measured else []
+    result = f"{len(blocks)} more, first: {blocks[0].title}" if blocks else ""
     sections: list[Section | None] = [
         phases.section(run),
         time.categories(near, len(run.summary.experiments)),
         operators.operators(near),
-        changes.section(near),
+        time.changes(near),
         runtimes.of_auto(run.auto),
         modules.section(near),
         roofline.section(near),
-        more_findings(near),
+        Section("findings", "More to do", [*blocks], True, result) if blocks else None,
         forecast.section(run),
         latency.section(run),
         threads.section(run),
@@ -65,10 +66,3 @@ def summary(run: RunView) -> Report:
     """Return what a person would paste: the first screen, latencies, and where the time goes."""
     sections = [each for each in (latency.table_section(run), time.categories(run.detailed)) if each is not None]
     return msgspec.structs.replace(first_screen.report(run), sections=sections, findings=first_screen.findings(run))
-
-
-def more_findings(run: RunView) -> Section | None:
-    """Return the findings that are not on the first screen."""
-    blocks = first_screen.other_findings(run) if run.measured else []
-    result = f"{len(blocks)} more, first: {blocks[0].title}" if blocks else ""
-    return Section("findings", "More to do", [*blocks], True, result) if blocks else None

@@ -38,7 +38,10 @@ def write_report(
     # All else is done while the artist draws.
     write_artifacts(run, writer)
     report = content.report(run, title)
-    renew = _renew(run, output, title, page and markdown)
+    words = ["report {dir}", *(["--html"] if page and markdown else []), *_to(run, output, REPORT), *_chosen(run)]
+    words += [*([f"--title {shlex.quote(title)}"] if title else []), *_forecast(run)]
+    words += [f"--target {shlex.quote(str(run.target))}"] if run.target is not None else []
+    renew = " ".join(words)
     # One trace is beside a report: that of the whole run.
     written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
     if markdown:
@@ -86,14 +89,6 @@ def write_model_explorer(run: RunView) -> tuple[list[Path], list[OutdatedFile]]:
     for name, data in made.items():
         writer.write_bytes(home / name, files.json_bytes(data, indent=0), renew)
     return [home / name for name in made], writer.finish()
-
-
-def _renew(run: RunView, output: Path, title: str, page: bool) -> str:
-    """Return the command that writes this report again."""
-    words = ["report {dir}", *(["--html"] if page else []), *_to(run, output, REPORT), *_chosen(run)]
-    words += [*([f"--title {shlex.quote(title)}"] if title else []), *_forecast(run)]
-    words += [f"--target {shlex.quote(str(run.target))}"] if run.target is not None else []
-    return " ".join(words)
 
 
 def _writer(run: RunView) -> DerivedWriter:

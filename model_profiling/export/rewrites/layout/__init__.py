@@ -9,33 +9,9 @@ from typing import Any
 import torch
 
 from model_profiling.export.rewrites.graph import PADDING, remove_unused
+from model_profiling.export.rewrites.layout import images, views
 from model_profiling.export.rewrites.layout.arithmetic import SOFTMAX, layer_norm, linear, matmul, pointwise, softmax
-from model_profiling.export.rewrites.layout.images import (
-    OF_IMAGES,
-    get_item,
-    group_norm,
-    mean,
-    nearest,
-    of_images,
-    padding,
-)
 from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild, Rule, without_changes_in_place
-from model_profiling.export.rewrites.layout.views import (
-    CHANGING,
-    KEEPING,
-    PERMUTING,
-    RENAMING,
-    cat,
-    channel_shuffle,
-    copy_rule,
-    permute_rule,
-    pixel_shuffle,
-    pixel_unshuffle,
-    shuffle_rule,
-    slice_or_select,
-    split,
-    view_rule,
-)
 
 # How often a better choice of what to move at once is looked for.
 ROUNDS = 4
@@ -65,7 +41,9 @@ def find(program: torch.export.ExportedProgram) -> list[Any]:
 
 def _best(program: torch.export.ExportedProgram) -> Plan:
     """Return the cheapest plan: what to do at once, because later it is done twice, and outputs in another order."""
-    as_it_stands = Plan(frozenset(node.name for node in program.graph.nodes if node.target in CHANGING | RENAMING))
+    as_it_stands = Plan(
+        frozenset(node.name for node in program.graph.nodes if node.target in views.CHANGING | views.RENAMING)
+    )
     tried = {as_it_stands: _cost(_rebuilt(_draft(program), as_it_stands))}
     plan = Plan()
     for _ in range(ROUNDS):
@@ -122,7 +100,7 @@ def _rebuilt(program: Any, plan: Plan) -> Rebuild:
 def _gone(rebuild: Rebuild) -> list[Any]:
     """Return what the model had moved, or what made lowering turn images, and no longer does."""
     stays = {cause for cause, _ in rebuild.moves} | rebuild.fused
-    changes = [node for node in rebuild.nodes if node.target in CHANGING and node.args[0].op != "placeholder"]
+    changes = [node for node in rebuild.nodes if node.target in views.CHANGING and node.args[0].op != "placeholder"]
     gone = dict.fromkeys(node for node in [*changes, *rebuild.viewed] if node not in stays)
     return list(gone | dict.fromkeys(rebuild.saved))
 
@@ -134,24 +112,24 @@ def rule_table() -> dict[Any, Rule]:
     table: dict[Any, Rule] = {
         aten.linear.default: linear,
         aten.layer_norm.default: layer_norm,
-        aten.group_norm.default: group_norm,
-        aten.mean.dim: mean,
-        aten.cat.default: cat,
-        aten.slice.Tensor: slice_or_select,
-        aten.select.int: slice_or_select,
+        aten.group_norm.default: images.group_norm,
+        aten.mean.dim: images.mean,
+        aten.cat.default: views.cat,
+        aten.slice.Tensor: views.slice_or_select,
+        aten.select.int: views.slice_or_select,
         aten.matmul.default: matmul,
         aten.bmm.default: matmul,
-        aten.pixel_shuffle.default: shuffle_rule(pixel_shuffle),
-        aten.pixel_unshuffle.default: shuffle_rule(pixel_unshuffle),
-        aten.channel_shuffle.default: shuffle_rule(channel_shuffle),
-        aten.upsample_nearest2d.vec: nearest,
-        aten.upsample_nearest2d.default: nearest,
-        operator.getitem: get_item,
+        aten.pixel_shuffle.default: views.shuffle_rule(views.pixel_shuffle),
+        aten.pixel_unshuffle.default: views.shuffle_rule(views.pixel_unshuffle),
+        aten.channel_shuffle.default: views.shuffle_rule(views.channel_shuffle),
+        aten.upsample_nearest2d.vec: images.nearest,
+        aten.upsample_nearest2d.default: images.nearest,
+        operator.getitem: images.get_item,
     }
     for targets, rule in (
-        (RENAMING, view_rule), (PERMUTING, permute_rule), (KEEPING, copy_rule), (OF_IMAGES, of_images),
-        (PADDING, padding), (SOFTMAX, softmax),
-        ((aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int), split),
+        (views.RENAMING, views.view_rule), (views.PERMUTING, views.permute_rule), (views.KEEPING, views.copy_rule),
+        (images.OF_IMAGES, images.of_images), (PADDING, images.padding), (SOFTMAX, softmax),
+        ((aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int), views.split),
     ):  # fmt: skip
         table.update(dict.fromkeys(targets, rule))
     return table

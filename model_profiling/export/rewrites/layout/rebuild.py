@@ -189,9 +189,7 @@ class Rebuild:
             self._turned(value)
             return self.view(value, value.shape)
         value = self.moved(value, value.layout.among(IMAGE_DIMS))
-        if value.is_image:
-            return value.memory.image
-        return self._as_image(value)
+        return value.memory.image if value.is_image else self._as_image(value)
 
     def _as_image(self, value: Value) -> Any:
         images = value.memory.images
@@ -320,9 +318,7 @@ def same(new: Any, old: Any) -> bool:
         return len(new) == len(old) and all(same(a, b) for a, b in zip(new, old, strict=True))
     if isinstance(new, dict) and isinstance(old, dict):
         return new.keys() == old.keys() and all(same(new[key], old[key]) for key in new)
-    if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node):
-        return new is old
-    return bool(new == old)
+    return new is old if isinstance(new, torch.fx.Node) or isinstance(old, torch.fx.Node) else bool(new == old)
 
 
 def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
@@ -331,7 +327,10 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
         schema = getattr(node.target, "_schema", None)
         if node.op != "call_function" or schema is None or not schema.is_mutable:
             continue
-        target = _functional(node.target)
+        # `aten.relu.default` for `aten.relu_.default`.
+        name = node.target.overloadpacket.__name__
+        packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
+        target = getattr(packet, node.target._overloadname, None)
         if target is None or not is_replaceable(program, node):
             raise Declined(f"{node.target} changes a tensor that is also known by another name")
         with program.graph.inserting_before(node):
@@ -339,10 +338,3 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
             new = program.graph.call_function(target, node.args, node.kwargs)
             new.meta = {**node.meta, "val": target(*values, **keywords)}
         replace(program, node, new)
-
-
-def _functional(target: Any) -> Any:
-    """Return `aten.relu.default` for `aten.relu_.default`; None where there is none."""
-    name = target.overloadpacket.__name__
-    packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
-    return getattr(packet, target._overloadname, None)
