@@ -92,7 +92,9 @@ def layout() -> str:
     digest = hashlib.sha256()
     for path in sorted(path for path in (report / "page").iterdir() if path.is_file()):
         digest.update(path.read_bytes())
-    sections = [each for path in (report / "content").glob("*.py") for each in _SECTION.findall(path.read_text())]
+    found = [each for path in (report / "content").glob("*.py") for each in _SECTION.findall(path.read_text())]
+    # However often, and on how many lines, a title is written.
+    sections = {" ".join(each.split()) for each in found}
     digest.update(" ".join(sorted(sections)).encode())
     return digest.hexdigest()[:12]
 

@@ -13,11 +13,11 @@ from model_profiling.analysis.compare.comparison import PairComparison
 from model_profiling.analysis.compare.program_changes import PartChange, ProgramChanges
 from tests.conftest import kit
 
+pytestmark = pytest.mark.wide
+
 NET = """
 import torch
 from torch import nn
-
-pytestmark = pytest.mark.wide
 
 
 class Block(nn.Module):
