@@ -78,7 +78,7 @@ _ROWS = (
         ("mean", "sum"),
         alternatives={"mean": "call mean with keepdim=True and squeeze afterwards"},
     ),
-    Rewrite("mean", "other means and sums as products with a constant", ("mean", "sum"), after_quantization=True),
+    Rewrite("mean", "other means, sums and norms as products", ("mean", "sum", "pow"), after_quantization=True),
     Rewrite(
         "norm",
         "layer, group, instance and RMS norm from parts that XNNPACK delegates",

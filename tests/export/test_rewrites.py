@@ -138,6 +138,12 @@ HALF: dict[str, tuple[str, int, Forward]] = {
     "mean over pixels, dimensions kept": ("keepdim", 0, lambda net, x: x.mean((2, 3), keepdim=True)),
     "mean over channels": ("mean", 1, lambda net, x: x.mean(1)),
     "mean over the width": ("mean", 1, lambda net, x: x.mean(3)),
+    "rows of length one": ("mean", 1, lambda net, x: x / x.norm(dim=-1, keepdim=True)),
+    "norm over channels": ("mean", 1, lambda net, x: torch.linalg.vector_norm(x, dim=1)),
+    "norm over pixels": ("mean", 1, lambda net, x: torch.linalg.vector_norm(x, dim=(2, 3), keepdim=True)),
+    "norm over rows and columns": ("mean", 1, lambda net, x: x.movedim(1, 3).norm(dim=(1, 2), keepdim=True)),
+    "norm of all": ("mean", 1, lambda net, x: torch.linalg.vector_norm(x)),
+    "another norm": ("mean", 0, lambda net, x: torch.linalg.vector_norm(x, 1, dim=1)),
     "sum of all": ("keepdim", 0, lambda net, x: x.sum()),
 }
 

@@ -1,4 +1,4 @@
-"""Means, sums and cumulative sums that XNNPACK does not take, in forms that it takes.
+"""Means, sums, norms and cumulative sums that XNNPACK does not take, in forms that it takes.
 
 `keepdim`: XNNPACK takes the mean of a 4-D tensor over height and width which keeps its dimensions (global average
 pooling). A mean that drops them keeps them and is followed by a view; a sum is the mean times the number of pixels.
@@ -7,6 +7,7 @@ pooling). A mean that drops them keeps them and is followed by a view; a sum is 
 the channels of an image a 1x1 convolution, which keeps the image's layout, and over an axis in the middle a product
 with a row of equal numbers. A sum in the order of the axis loses a digit per power of ten of its length. Where the
 length has a divisor near its root, the average is taken in two steps, each over few values: as accurate as PyTorch's.
+A Euclidean norm is the root of such a sum of squares.
 
 `cumsum`: a cumulative sum is a product with a triangle of ones. The triangle makes as many multiplications as the axis
 is long for every value, so long axes stay as they are.
@@ -18,10 +19,11 @@ from typing import Any
 import torch
 from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import NodeRewrite, calls, constant, reshaped, step
+from model_profiling.export.rewrites.graph import NodeRewrite, arguments, calls, constant, reshaped, step
 
 aten = torch.ops.aten
 _MEANS = (aten.mean.dim, aten.sum.dim_IntList)
+_NORM = aten.linalg_vector_norm.default
 # Shorter rows are summed at once.
 LONG = 64
 # Measured with 128 values only, delegate calls included: 0.86 times the portable speed in fp32, 1.09 times in fp16.
@@ -65,23 +67,16 @@ def _part(length: int) -> int:
 
 def _over_pixels(program: ExportedProgram) -> list[Any]:
     """Return the means and sums over height and width of an image that XNNPACK does not take as they are."""
-    nodes = [node for node in program.graph.nodes if node.op == "call_function" and node.target in _MEANS]
-    return [node for node in nodes if _is_over_pixels(node) and not (node.target is aten.mean.dim and _keeps(node))]
+    found = [node for node in calls(program, *_MEANS) if _is_over_pixels(node) and _in_own_dtype(node)]
+    return [node for node in found if node.target is not aten.mean.dim or not arguments(node)["keepdim"]]
 
 
 def _is_over_pixels(node: Any) -> bool:
-    source, dims = node.args[0].meta["val"], node.args[1]
-    static = all(isinstance(size, int) for size in source.shape)
-    pixels = bool(dims) and source.dim() == 4 and sorted(dim % 4 for dim in dims) == [2, 3]
-    return static and pixels and bool(source.is_floating_point()) and _in_own_dtype(node)
+    return node.args[0].meta["val"].dim() == 4 and _axes(node) == [2, 3]
 
 
 def _in_own_dtype(node: Any) -> bool:
-    return bool(node.meta["val"].dtype == node.args[0].meta["val"].dtype) and node.kwargs.get("dtype") is None
-
-
-def _keeps(node: Any) -> bool:
-    return len(node.args) > 2 and bool(node.args[2])
+    return bool(node.meta["val"].dtype == node.args[0].meta["val"].dtype)
 
 
 def _keeping_dimensions(program: ExportedProgram, node: Any) -> Any:
@@ -89,27 +84,37 @@ def _keeping_dimensions(program: ExportedProgram, node: Any) -> Any:
     result = step(program, node, aten.mean.dim, node.args[0], [2, 3], True)
     if node.target is aten.sum.dim_IntList:
         result = step(program, node, aten.mul.Tensor, result, float(height * width))
-    return result if _keeps(node) else step(program, node, aten.view.default, result, list(node.meta["val"].shape))
+    return (
+        result
+        if arguments(node)["keepdim"]
+        else step(program, node, aten.view.default, result, list(node.meta["val"].shape))
+    )
 
 
 def _axes(node: Any) -> list[int]:
-    rank = node.args[0].meta["val"].dim()
-    return sorted(axis % rank for axis in node.args[1]) if node.args[1] else list(range(rank))
+    rank, given = node.args[0].meta["val"].dim(), arguments(node)["dim"]
+    return sorted(axis % rank for axis in given) if given else list(range(rank))
 
 
 def _is_product(node: Any) -> bool:
-    """Return whether it is over neighbouring axes of a tensor, and not over the pixels of an image."""
+    """Return whether it is over neighbouring axes of a tensor; but not a mean or a sum over the pixels of an image."""
     rank, axes = node.args[0].meta["val"].dim(), _axes(node)
     neighbours = bool(axes) and axes == list(range(axes[0], axes[-1] + 1))
-    return neighbours and rank >= 2 and (rank, axes) != (4, [2, 3]) and _in_own_dtype(node)
+    taken = arguments(node)["ord"] == 2 if node.target is _NORM else not _is_over_pixels(node)
+    return neighbours and rank >= 2 and taken and _in_own_dtype(node)
 
 
 def _product(program: ExportedProgram, node: Any) -> Any:
     source, axes = node.args[0], _axes(node)
     shape = list(source.meta["val"].shape)
     length = math.prod(shape[axis] for axis in axes)
-    scale = float(length) if node.target is aten.sum.dim_IntList else 1.0
-    if axes == [1] and len(shape) == 4:
+    scale = 1.0 if node.target is aten.mean.dim else float(length)
+    if node.target is _NORM:
+        source = step(program, node, aten.mul.Tensor, source, source)
+    if _is_over_pixels(node):
+        average = step(program, node, aten.mean.dim, source, axes, True)
+        result = step(program, node, aten.mul.Tensor, average, scale)
+    elif axes == [1] and len(shape) == 4:
         weight = constant(program, torch.full((1, length, 1, 1), scale / length, dtype=node.meta["val"].dtype))
         result = step(program, node, aten.conv2d.default, source, weight)
     elif axes[-1] == len(shape) - 1:
@@ -120,14 +125,14 @@ def _product(program: ExportedProgram, node: Any) -> Any:
         weight = torch.full((batch, 1, length), scale / length, dtype=node.meta["val"].dtype)
         flat = step(program, node, aten.reshape.default, source, [batch, length, inner])
         result = step(program, node, aten.bmm.default, constant(program, weight), flat)
+    if node.target is _NORM:
+        result = step(program, node, aten.sqrt.default, result)
     return step(program, node, aten.reshape.default, result, list(node.meta["val"].shape))
 
 
 def _is_short(node: Any) -> bool:
     value = node.args[0].meta["val"]
-    if value.dim() < 2 or node.kwargs.get("dtype") not in (None, value.dtype):
-        return False
-    return bool(value.dtype == node.meta["val"].dtype and 1 < value.shape[node.args[1]] <= LONGEST_CUMSUM)
+    return value.dim() > 1 and _in_own_dtype(node) and bool(1 < value.shape[node.args[1]] <= LONGEST_CUMSUM)
 
 
 def _triangle(program: ExportedProgram, node: Any) -> Any:
@@ -143,5 +148,5 @@ def _triangle(program: ExportedProgram, node: Any) -> Any:
 
 
 KEEPDIM = NodeRewrite(_over_pixels, _keeping_dimensions)
-MEAN = NodeRewrite(lambda program: list(filter(_is_product, calls(program, *_MEANS))), _product)
+MEAN = NodeRewrite(lambda program: list(filter(_is_product, calls(program, *_MEANS, _NORM))), _product)
 CUMSUM = NodeRewrite(lambda program: list(filter(_is_short, calls(program, aten.cumsum.default))), _triangle)
