@@ -94,10 +94,10 @@ _ROWS = (
     ),
     Rewrite(
         "upsample",
-        "resizes that XNNPACK does not take as convolutions and products",
+        "resizes and poolings in forms that XNNPACK takes",
         (
             *("upsample_nearest2d", "_upsample_nearest_exact2d", "upsample_bicubic2d", "_upsample_bicubic2d_aa"),
-            *("_upsample_bilinear2d_aa", "adaptive_avg_pool2d", "_adaptive_avg_pool2d"),
+            *("_upsample_bilinear2d_aa", "adaptive_avg_pool2d", "_adaptive_avg_pool2d", "avg_pool2d"),
         ),
         after_quantization=True,
     ),

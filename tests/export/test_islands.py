@@ -111,6 +111,10 @@ CHANGE: dict[str, dict[str, Forward]] = {
         ),
         "a factor that is not whole": lambda net, x: functional.interpolate(x, scale_factor=1.5),
         "nearly whole": lambda net, x: functional.interpolate(x, scale_factor=(3.05, 3.05), mode="nearest-exact"),
+        "pooling whose border counts": lambda net, x: functional.avg_pool2d(x, (3, 2), (1, 2), (1, 0)),
+        "pooling that rounds nothing up": lambda net, x: functional.avg_pool2d(x, 2, ceil_mode=True),
+        "both, and strides": lambda net, x: functional.avg_pool2d(x, 3, (1, 7), 1, ceil_mode=True),
+        "pooling to the size that is there": lambda net, x: functional.adaptive_avg_pool2d(x.relu(), (6, 8)) * 2,
     },
 }
 
@@ -141,6 +145,9 @@ STAY: dict[str, tuple[str, Forward]] = {
     "a mask that allows nothing": ("attention", lambda net, x: attend(x, x, x, attn_mask=net.allowed & (net.bias > 9))),
     "a linear layer": ("attention", lambda net, x: x @ net.token[0].mT),
     "a resize that is delegated": ("upsample", lambda net, x: functional.interpolate(x, (9, 9), mode="bilinear")),
+    "pooling that rounds up": ("upsample", lambda net, x: functional.avg_pool2d(x, 5, 2, ceil_mode=True)),
+    "windows that are delegated": ("upsample", lambda net, x: functional.avg_pool2d(x, 3, 1, 1, False, False)),
+    "another divisor": ("upsample", lambda net, x: functional.avg_pool2d(x, 2, 2, 0, True, True, 3)),
     "pooling that is delegated": ("upsample", lambda net, x: functional.adaptive_avg_pool2d(x, (3, 4))),
     "integers": ("copies", lambda net, x: x.long().expand(2, 4, 6, 8).select(1, 0)),
     "a long sum": ("cumsum", lambda net, x: x.reshape(2, 192).repeat(1, 3).cumsum(1)),

@@ -246,7 +246,7 @@ def _export_once() -> None:
 
 def _import_kit() -> None:
     """Have ready what commands import, as much work as most commands are, and what tests do."""
-    for package in ("mcp", "hypothesis.strategies", "pydantic"):
+    for package in ("mcp", "pydantic"):
         with contextlib.suppress(ModuleNotFoundError):
             importlib.import_module(package)
     for package in ("model_profiling", "sme2_kit"):

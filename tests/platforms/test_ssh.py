@@ -309,10 +309,15 @@ class Bench:
     def run_until(self, experiment: str, fault: Callable[[int], object]) -> Finished:
         """Start the kit, do something to it when an experiment has begun, and wait for its end."""
         process = self.lab.start_kit(self.host, "run", "--config", self.config)
-        until(lambda: any(self.root.glob(f"**/{experiment}/*.log")) or process.poll() is not None)
+        # Not `glob`: what is moved while it looks is an error to it.
+        until(lambda: self._has_log(experiment) or process.poll() is not None)
         fault(process.pid)
         stdout, stderr = process.communicate(timeout=LONGEST_S)
         return Finished(process.returncode, stdout, stderr)
+
+    def _has_log(self, experiment: str) -> bool:
+        found = (names for folder, _, names in os.walk(self.root) if Path(folder).name == experiment)
+        return any(name.endswith(".log") for names in found for name in names)
 
     def the_rest_continues(self) -> None:
         assert RunDirectory(self.root).manifest().experiments["first"].status == "ok"

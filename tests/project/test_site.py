@@ -84,7 +84,7 @@ def test_search_finds_a_page_from_a_disk(site: Path, tab: Tab) -> None:
     tab.open(site / "index.html", 1280)
     tab.value("document.querySelector('[data-md-toggle=search]').click()")
     tab.value("document.querySelector('.md-search__input').focus()")
-    tab.write("interleaved")
+    tab.write("preempted")
     found = """new Promise((done) => { const begun = Date.now(); const look = () => {
         const links = [...document.querySelectorAll('.md-search-result__link')].map((link) => link.href);
         if (links.length || Date.now() - begun > 20000) done(links); else setTimeout(look, 50); }; look(); })"""

@@ -6,6 +6,9 @@ would be exact as well, but XNNPACK computes groups one after another, and 32 ch
 fp32 and 10 times in fp16. Values are the same bit by bit as long as they are finite. Where no group size fits, the
 image is multiplied by ones that broadcast over the new pixels, between two permutes. All other resizes that XNNPACK
 does not take are products with matrices.
+
+Average pooling whose padding counts is padded with zeros first, what rounds its size up where nothing is to be rounded
+does not, and adaptive pooling to the size that is there already goes.
 """
 
 from collections.abc import Callable
@@ -30,22 +33,52 @@ NEAREST = (
     *(aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact2d.default),
 )
 _POOLING = (aten.adaptive_avg_pool2d.default,)
+_WINDOWS = aten.avg_pool2d.default
 # A matrix with more values makes the file larger than it is worth.
 LARGEST_MATRIX = 1 << 20
 
 
 def find(program: ExportedProgram) -> list[Any]:
-    """Return nearest upsamplings that repeat every row and column equally often, and other resizes."""
+    """Return nearest upsamplings that repeat every row and column equally often, other resizes, and poolings."""
     whole = [node for node in calls(program, *NEAREST) if _repeats(node)]
-    return whole + [node for node in resizes(program) if node not in whole]
+    pools = [node for node in calls(program, _WINDOWS) if _pooling(node) is not None]
+    same = [node for node in calls(program, *_POOLING) if _is_needless(node)]
+    return [*whole, *(node for node in resizes(program) if node not in whole), *pools, *same]
 
 
 def write(program: ExportedProgram, node: Any) -> Any:
     """Replace each by operators that XNNPACK takes."""
+    if found := _pooling(node) if node.target is _WINDOWS else None:
+        kernel, stride, padding, counted = found
+        borders = [padding[1], padding[1], padding[0], padding[0]]
+        source = step(program, node, aten.constant_pad_nd.default, node.args[0], borders) if counted else node.args[0]
+        return step(program, node, _WINDOWS, source, kernel, stride, [0, 0] if counted else padding, False, counted)
+    if node.target in _POOLING and _is_needless(node):
+        return node.args[0]
     if node.target not in NEAREST or not _repeats(node):
         return as_products(program, node)
     width = _group(node.args[0].meta["val"].shape[1])
     return _deconvolution(program, node, width) if width else _broadcast(program, node)
+
+
+def _pooling(node: Any) -> tuple[list[int], list[int], list[int], bool] | None:
+    """Return an average pooling's windows, and whether its padding counts, if it has a form that XNNPACK takes."""
+    given, before, after = arguments(node), node.args[0].meta["val"].shape, node.meta["val"].shape
+    sizes = given["kernel_size"], given["stride"] or given["kernel_size"], given["padding"]
+    kernel, stride, padding = ([*each] * (2 // len(each)) for each in sizes)
+    counted = bool(given["count_include_pad"]) and any(padding)
+    plain = [(before[2 + i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
+    if len(before) != 4 or given["divisor_override"] is not None or plain != [*after[2:]]:
+        return None
+    if counted and getattr(node.args[0].target, "namespace", "") == "quantized_decomposed":
+        return None  # a border in the middle of what is quantized is of another dtype
+    return (kernel, stride, padding, counted) if given["ceil_mode"] or counted else None
+
+
+def _is_needless(node: Any) -> bool:
+    """Return whether pooling changes nothing; an output and an input stay what they are."""
+    same = node.args[0].meta["val"].shape == node.meta["val"].shape
+    return bool(same) and node.args[0].op == "call_function" and all(user.op != "output" for user in node.users)
 
 
 def _factors(node: Any) -> tuple[int, int]:
