@@ -244,7 +244,7 @@ def test_many_runs_are_read_once_and_in_little_memory(
     assert len(RunHistory([tmp_path / "runs"]).runs()) == 1600
     with monkeypatch.context() as patch:
         # What is indexed is not read again: without the reader the answers are the same.
-        patch.setattr("model_profiling.fleet.history.run_history.read_run", None)
+        patch.setattr("model_profiling.fleet.history.run_rows.read_run", None)
         again = RunHistory([tmp_path / "runs"])
     assert len(again.top()) > 5 and len(again.coverage()) == 20 and len(again.series()) == 40
     script = (
