@@ -190,16 +190,10 @@ def measuring_of(
     return Measuring(before, before, counts, threads or 1, sides, (labels[sides[0]], labels[sides[1]]))
 
 
-def metric_of(
-    asked: Measuring | None, metric: Any, data: Any, max_drop: float | None, lower_is_better: bool
-) -> Judging | None:
+def metric_of(asked: Measuring | None, metric: Any, data: Any, max_drop: float, lower_is_better: bool) -> Judging:
     """Read the user's metric and its samples; return what says of two .pte by how much it is worse for the second."""
-    if metric is None:
-        if data is not None or max_drop is not None or lower_is_better:
-            raise InputError("there is no metric to judge by", "Give the metric, too, as to sme2-kit tune.")
-        return None
-    if asked is None or asked.of_versions or data is None:
-        raise InputError("a metric is computed of two .pte on samples", "Give two .pte, the metric and its data.")
+    if asked is None or asked.of_versions:
+        raise InputError("a metric is computed of two programs", "Give two .pte.")
     from model_profiling.api.exporting import import_exporter, loading, request_of
 
     import_exporter(lambda stage: None, caller().loud)
@@ -208,7 +202,7 @@ def metric_of(
 
     sides = [(ExportPaths(Path(side).resolve()), request_of(Path(side))) for side in (asked.before, asked.after)]
     before, after = (ExportResult(paths, record) for paths, (record, _) in sides)
-    load, read = loading(sides[0][1][1], None), Metric(metric, data, None, max_drop or 0.0, lower_is_better)
+    load, read = loading(sides[0][1][1], None), Metric(metric, data, None, max_drop, lower_is_better)
     return lambda *where: Scorer(read, load, asked.threads, *where).compared(before, after)
 
 

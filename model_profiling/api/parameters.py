@@ -206,8 +206,8 @@ MinSqnrDb = Annotated[
 ]
 Metric = Annotated[
     "Callable[[Any, list[Any]], float] | str | Path | None",
-    "find the fastest program of which your own metric falls by no more than --max-drop: path/eval.py:score, called as "
-    "score(predict, data), returns a number; predict(inputs) runs the program and answers as forward does",
+    "judge programs by your own metric, too: path/eval.py:score, called as score(predict, data), returns a number; "
+    "predict(inputs) runs the program and answers as forward does",
     Parameter("FILE.py:NAME", "code"),
 ]
 Data = Annotated[
@@ -217,20 +217,11 @@ Data = Annotated[
 ]
 MaxDrop = Annotated[
     float | None,
-    "by how much the metric may be worse than that of the program in fp32, with its whole interval (default: 0.01)",
+    "by how much the metric may be worse, with its whole interval, than in fp32 (tune, default: 0.01) or than in A "
+    "(compare, which then ends with 1)",
     Parameter("X", least=0),
 ]
 LowerIsBetter = Annotated[bool, "the metric is an error: what is larger is worse"]
-ComparedMetric = Annotated[
-    "Callable[[Any, list[Any]], float] | str | Path | None",
-    "of two .pte, your own metric, too: path/eval.py:score, as to tune",
-    Parameter("FILE.py:NAME", "code"),
-]
-ComparedDrop = Annotated[
-    float | None,
-    "exit 1 if the whole interval is above it: the metric of B is worse by more than this",
-    Parameter("X", least=0),
-]
 WorstLayers = Annotated[
     int, "instead of all that: keep up to N of the layers that lose most accuracy in fp32", Parameter("N", least=0)
 ]

@@ -67,6 +67,16 @@ def _counts(
     return checked_counts(runs, launches, budget_s, threads, caller().spelled, startup_launches, page_cache)
 
 
+def _is_judged(metric: object, data: object, max_drop: float | None, lower_is_better: bool) -> bool:
+    """Return whether a metric judges; what of it is given alone is refused."""
+    others = {"data": data, "max_drop": max_drop, "lower_is_better": lower_is_better or None}
+    if metric is None and (stray := [name for name, given in others.items() if given is not None]):
+        raise InputError(f"{caller().spelled(stray[0])} is for a metric, and there is none", "Give a metric, too.")
+    if metric is not None and data is None:
+        raise InputError("there are no samples to compute the metric of", "Give them as data.")
+    return metric is not None
+
+
 def _first(threads: int | Sequence[int] | None) -> int:
     return threads if isinstance(threads, int) else next(iter(threads or ()), 1)
 
@@ -379,9 +389,9 @@ def compare(
     page_cache: p.PageCache = "warm",
     executorch: p.ExecuTorch = None,
     categories: p.Categories = None,
-    metric: p.ComparedMetric = None,
+    metric: p.Metric = None,
     data: p.Data = None,
-    max_drop: p.ComparedDrop = None,
+    max_drop: p.MaxDrop = None,
     lower_is_better: p.LowerIsBetter = False,
     platform: p.PlatformName = None,
     lock: p.Lock = True,
@@ -411,7 +421,8 @@ def compare(
     versions = split_choices(executorch)
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     asked = comparing.measuring_of(first, second, versions, counts, threads)
-    judged = comparing.metric_of(asked, metric, data, max_drop, lower_is_better)
+    given = _is_judged(metric, data, max_drop, lower_is_better)
+    judged = comparing.metric_of(asked, metric, data, max_drop or 0.0, lower_is_better) if given else None
     if asked is not None:
         with _measuring(platform, lock, on_progress, Path(asked.before), Path(asked.after)) as (opened, report):
             return comparing.measure_pair(asked, categories, report, opened, judged)
@@ -620,14 +631,9 @@ def tune(
     from model_profiling.tune import tuning
     from model_profiling.tune.bench import TuneRequest
 
-    others = {"data": data, "max_drop": max_drop, "lower_is_better": lower_is_better or None}
-    if metric is None and (stray := [name for name, given in others.items() if given is not None]):
-        raise InputError(f"{caller().spelled(stray[0])} is for a metric, and there is none", "Give a metric, too.")
-    if metric is not None:
-        if data is None:
-            raise InputError("there are no samples to compute the metric of", "Give them as data.")
-        if options.setdefault("dtype", FP32) != FP32 or worst_layers or min_sqnr_db is not None or tokens is not None:
-            raise InputError("a metric decides alone, beside fp32", "Leave out dtype, worst layers, SQNR and tokens.")
+    others = worst_layers or min_sqnr_db is not None or tokens is not None
+    if _is_judged(metric, data, max_drop, lower_is_better) and (options.setdefault("dtype", FP32) != FP32 or others):
+        raise InputError("a metric decides alone, beside fp32", "Leave out dtype, worst layers, SQNR and tokens.")
     counts = _counts(runs, launches, budget_s, threads)
     base = exporting.export_request("tune", model, (example_inputs, "", None), out, options, "tune")
     if worst_layers < 0 or (worst_layers and not dtype_of(base.dtype).converts):

@@ -66,8 +66,9 @@ def _size(path: Path) -> int:
     if path.is_symlink() or not path.is_dir():
         return path.lstat().st_size
     total = 0
-    with contextlib.suppress(OSError), os.scandir(path) as entries:
+    with contextlib.suppress(PermissionError), os.scandir(path) as entries:
         for entry in entries:
-            below = entry.is_dir(follow_symlinks=False)
-            total += _size(Path(entry.path)) if below else entry.stat(follow_symlinks=False).st_size
+            with contextlib.suppress(FileNotFoundError):  # it has gone by now
+                below = entry.is_dir(follow_symlinks=False)
+                total += _size(Path(entry.path)) if below else entry.stat(follow_symlinks=False).st_size
     return total

@@ -22,7 +22,13 @@ from model_profiling.base.rewrites import AUTO, LAYOUT
 from model_profiling.export.beside import beside, missing_parts, what_is_left_out
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.check.diagnosis import Diagnosis, does_not_run, missing_remarks
-from model_profiling.export.check.verification import NOT_ASKED, CheckOutcome, execute_program, uncompared, unverified
+from model_profiling.export.check.verification import (
+    NOT_ASKED,
+    VerificationOutcome,
+    execute_program,
+    uncompared,
+    unverified,
+)
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.auto_rewrites import lower_settled, needless_lines
 from model_profiling.export.lower.delegation import LoweredNode, shorten_source
@@ -170,7 +176,7 @@ def _second(prepared: Prepared, paths: ExportPaths) -> _Second:
     return _Second(other, between.sqnr_db if between is not None else None)
 
 
-def _tested(outcome: CheckOutcome, second: _Second) -> CheckOutcome:
+def _tested(outcome: VerificationOutcome, second: _Second) -> VerificationOutcome:
     """Return an outcome that agrees as untested where a program that ignores its input would agree as well."""
     error, apart = outcome.verification.sqnr_db, second.apart_db
     if outcome.failure is not None or not outcome.verification.verdict:

@@ -147,6 +147,8 @@ def _metric(pair: PairComparison, limit: float) -> tuple[Outcome, str]:
     if found is None:
         raise InputError(f"{pair.latency.after}: there is no metric to judge", "Give the metric and its data.")
     after, what = found.after, f"{pair.latency.after}: a drop of {found.name} by more than {limit:g}"
+    if after.high is None:
+        return "unsure", f"{what}: there is no interval to judge by; {after.value:.4g} now, {found.before:.4g} before"
     if after.verdict == "not told":
         return "unsure", f"{what} cannot be ruled out by {found.samples} samples; give more"
     return ("passed", f"{what} is ruled out") if after.verdict == "within" else ("failed", f"{what} is seen")

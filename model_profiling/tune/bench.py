@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import agreement_of, expected_outputs, read_outputs
+from model_profiling.analysis.compare.comparison import MetricValue
 from model_profiling.analysis.compare.program_changes import ProgramChanges, largest
 from model_profiling.analysis.run.selection import changes_between, measured_side
 from model_profiling.analysis.timing.latency import compare
@@ -31,7 +32,7 @@ from model_profiling.platforms.base import Platform
 from model_profiling.runner.protocol import TensorInfo
 from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import Phase, Process, Turn, experiment_file
-from model_profiling.tune.tune_result import MetricValue, TriedVariant, TuneCost, TuneResult, TuneStep, Turns, won
+from model_profiling.tune.tune_result import TriedVariant, TuneCost, TuneResult, TuneStep, Turns, won
 from model_profiling.tune.variants import TuneVariant
 
 RESULT = "tune.json"

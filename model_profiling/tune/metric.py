@@ -91,10 +91,11 @@ class Metric:
         finally:
             self._printed += said.getvalue()
             if self._printed and not told:
-                said_first = f"{what} prints: {self._printed.strip().splitlines()[0][:100]}"
+                where = ""
                 if self._log is not None:
                     files.write_text(self._log, self._printed)
-                say_note(f"{said_first}; see {self._log}" if self._log is not None else said_first)
+                    where = f"; see {self._log}"
+                say_note(f"{what} prints: {self._printed.strip().splitlines()[0][:100]}{where}")
 
     def identity(self) -> str:
         """Return a hash of the metric's file and of the samples; '' where nobody can tell whether they changed."""

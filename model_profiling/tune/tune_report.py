@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
+from model_profiling.analysis.compare.comparison import MetricValue
 from model_profiling.base import files
 from model_profiling.base.installation import relative_to_here
 from model_profiling.base.units import counted
@@ -19,7 +20,6 @@ from model_profiling.report.words import bounded_factor, drop_text
 from model_profiling.tune.tune_result import (
     LEAST_SQNR_DB,
     MetricSummary,
-    MetricValue,
     Sme2Outlook,
     TriedVariant,
     TuneResult,

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement
-from model_profiling.analysis.compare.comparison import MetricValue as MetricValue
+from model_profiling.analysis.compare.comparison import MetricValue
 from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
 from model_profiling.analysis.timing.latency import Comparison, compare

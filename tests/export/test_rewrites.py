@@ -138,24 +138,28 @@ HALF: dict[str, tuple[str, int, Forward]] = {
     "mean over pixels, dimensions kept": ("keepdim", 0, lambda net, x: x.mean((2, 3), keepdim=True)),
     "mean over channels": ("mean", 1, lambda net, x: x.mean(1)),
     "mean over the width": ("mean", 1, lambda net, x: x.mean(3)),
+    "a norm, whose squares fp16 may not have": ("mean", 0, lambda net, x: x.norm(dim=-1)),
+    "sum of all": ("keepdim", 0, lambda net, x: x.sum()),
+}
+
+
+NORMS: dict[str, tuple[str, int, Forward]] = {
     "rows of length one": ("mean", 1, lambda net, x: x / x.norm(dim=-1, keepdim=True)),
     "norm over channels": ("mean", 1, lambda net, x: torch.linalg.vector_norm(x, dim=1)),
     "norm over pixels": ("mean", 1, lambda net, x: torch.linalg.vector_norm(x, dim=(2, 3), keepdim=True)),
     "norm over rows and columns": ("mean", 1, lambda net, x: x.movedim(1, 3).norm(dim=(1, 2), keepdim=True)),
     "norm of all": ("mean", 1, lambda net, x: torch.linalg.vector_norm(x)),
     "another norm": ("mean", 0, lambda net, x: torch.linalg.vector_norm(x, 1, dim=1)),
-    "sum of all": ("keepdim", 0, lambda net, x: x.sum()),
 }
-
-
-SINGLE = ("silu", "hardsigmoid", "mean over pixels", "sum over pixels")
+SINGLE = ("silu", "hardsigmoid", "mean over pixels", "sum over pixels", *NORMS)
+CASES = HALF | NORMS
 
 
 @pytest.mark.parametrize(
     ("cases", "dtype"), [(tuple(HALF), torch.float16), (SINGLE, torch.float32)], ids=["fp16", "fp32"]
 )
 def test_what_is_computed_stays_and_only_what_gains_changes(cases: tuple[str, ...], dtype: Any) -> None:
-    module = Net(*(HALF[case][2] for case in cases)).to(dtype).eval()
+    module = Net(*(CASES[case][2] for case in cases)).to(dtype).eval()
     image = (torch.linspace(-40, 40, 4 * 36).reshape(1, 4, 6, 6)).to(dtype)
     program = torch.export.export(module, (image,))
     before = str(program.graph)
@@ -163,7 +167,7 @@ def test_what_is_computed_stays_and_only_what_gains_changes(cases: tuple[str, ..
     found = {name: len(places) for name, places in matches(program).items() if name != "layout"}
     assert str(program.graph) == before, "looking changes nothing"
     wanted = dict.fromkeys(found, 0)
-    for name, expected, _ in map(HALF.__getitem__, cases):
+    for name, expected, _ in map(CASES.__getitem__, cases):
         # Gates of fp32 are delegated as they are.
         wanted[name] += expected if dtype == torch.float16 or name in ("keepdim", "mean") else 0
     assert found == wanted

@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 import torch
 
-from model_profiling.analysis.compare.comparison import MetricChange, PairComparison
+from model_profiling.analysis.compare.comparison import MetricChange, MetricValue, PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api import exporting
 from model_profiling.base.errors import InputError
@@ -29,7 +29,7 @@ from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.tune.bench import Bench, TuneRequest
 from model_profiling.tune.metric import Judge, Metric
 from model_profiling.tune.tune_report import document, picture
-from model_profiling.tune.tune_result import KeptLayer, MetricSummary, MetricValue, TriedVariant, TuneResult, won
+from model_profiling.tune.tune_result import KeptLayer, MetricSummary, TriedVariant, TuneResult, won
 from model_profiling.tune.variants import TuneVariant
 from model_profiling.tune.within_drop import mended
 from tests.conftest import ROOT, kit
@@ -283,8 +283,8 @@ def test_a_tuning_by_a_metric_keeps_what_is_finished(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--max-drop", 0.1), "no metric to judge by"),
-        (("--metric", "eval.py:score"), "of two .pte on samples"),
+        (("--max-drop", 0.1), "--max-drop is for a metric, and there is none"),
+        (("--metric", "eval.py:score"), "there are no samples to compute the metric of"),
     ],
 )
 def test_a_comparison_by_a_metric_needs_all_of_it(words: tuple[Any, ...], said: str, tmp_path: Path) -> None:
@@ -304,5 +304,8 @@ def test_a_gate_judges_a_metric_by_its_whole_interval(verdict: Any, outcome: str
     for strict in (False, True):
         (found,) = judge([pair], Limits(drop=0.1), strict)
         assert found.outcome == outcome and found.failed == (failed + strict > 1) and found.gate == "metric"
+    # Without an interval a number is no verdict.
+    alone = MetricChange("score", 60, False, 0.9, MetricValue(0.8, 0.1, verdict=verdict))
+    assert judge([PairComparison(FASTER, profile, metric=alone)], Limits(drop=0.1), False)[0].outcome == "unsure"
     with pytest.raises(InputError, match="no metric to judge"):
         judge([PairComparison(FASTER, profile)], Limits(drop=0.1), False)

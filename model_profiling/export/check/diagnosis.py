@@ -18,7 +18,7 @@ from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.units import counted
 from model_profiling.export.beside import beside
 from model_profiling.export.check.reproduction import reproduction
-from model_profiling.export.check.verification import CheckOutcome, Failure, execute_program
+from model_profiling.export.check.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.export.lower.capture_and_lower import capture_prepared, lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, portable_nodes, short_path
 from model_profiling.export.lower.lowering import LoweredProgram, capture, emit, lower, lowering_of
@@ -69,7 +69,7 @@ class Attempts:
     tries: int = 0
     began: float = field(default_factory=time.process_time)
 
-    def without(self, leave_out: Collection[str]) -> tuple[CheckOutcome | None, LoweredProgram | None]:
+    def without(self, leave_out: Collection[str]) -> tuple[VerificationOutcome | None, LoweredProgram | None]:
         """Execute the same export with some operators outside of every delegate; None if that cannot be lowered."""
         self._count()
         captured, prepared = self._captured
@@ -126,7 +126,7 @@ class Attempts:
         failure = self._executed(made, piece, record).failure
         return failure is not None and failure.wrong
 
-    def _executed(self, program: Any, prepared: Any, record: ExportRecord | None = None) -> CheckOutcome:
+    def _executed(self, program: Any, prepared: Any, record: ExportRecord | None = None) -> VerificationOutcome:
         with files.scratch_directory("sme2-kit-try-") as folder:
             paths = ExportPaths(folder / f"{self.request.paths.stem}.pte")
             write_program(program, paths)
@@ -203,7 +203,7 @@ def missing_remarks(paths: ExportPaths, nodes: list[LoweredNode]) -> list[str]:
     return [f"{CANNOT_RUN}: it does not have {needed}"] if missing else []
 
 
-def _runs(outcome: CheckOutcome | None) -> bool:
+def _runs(outcome: VerificationOutcome | None) -> bool:
     return outcome is not None and outcome.failure is None and outcome.verification.status == "verified"
 
 

@@ -69,7 +69,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class CheckOutcome:
+class VerificationOutcome:
     """What came of one execution; `remarks` are for the user."""
 
     verification: Verification
@@ -77,20 +77,20 @@ class CheckOutcome:
     remarks: tuple[str, ...] = ()
 
 
-def unverified(reason: str) -> CheckOutcome:
-    return CheckOutcome(Verification("not verified", reason))
+def unverified(reason: str) -> VerificationOutcome:
+    return VerificationOutcome(Verification("not verified", reason))
 
 
-def uncompared(outcome: CheckOutcome, why: str) -> CheckOutcome:
+def uncompared(outcome: VerificationOutcome, why: str) -> VerificationOutcome:
     """Return the outcome of a program that ran and whose outputs cannot be compared."""
     known = outcome.verification
     verification = Verification("verified", why, known.runner, libraries=known.libraries)
-    return CheckOutcome(verification, None, (f"outputs not compared: {why}",))
+    return VerificationOutcome(verification, None, (f"outputs not compared: {why}",))
 
 
 def execute_program(
     paths: ExportPaths, record: ExportRecord, not_comparable: Callable[[], dict[int, str]] = dict
-) -> CheckOutcome:
+) -> VerificationOutcome:
     """Load a program, execute it on its sample inputs, and compare its outputs; where they differ, without those that
     are `not_comparable`."""
     try:
@@ -124,7 +124,7 @@ def execute_program(
     return replace(found, verification=msgspec.structs.replace(found.verification, libraries=installed_libraries()))
 
 
-def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> CheckOutcome:
+def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> VerificationOutcome:
     """Tell what is the program's fault from what is not."""
     code = error.runner_exit
     if code is None or code in _NOT_THE_PROGRAM:
@@ -133,18 +133,18 @@ def _failed(error: KitError, build: Build, paths: ExportPaths, log: str) -> Chec
     if code == Exit.OPERATOR_MISSING:
         missing = missing_operators(build, paths.pte)
         failure = Failure("needs operators that the runner does not have", ", ".join(missing), log, tuple(missing))
-        return CheckOutcome(verification, failure if missing else Failure("does not load", error.message, log))
+        return VerificationOutcome(verification, failure if missing else Failure("does not load", error.message, log))
     words = re.findall(r"^E \[[^\]]*\] (.*)$", log, re.MULTILINE)
     said = words[0].strip().rstrip(":. ") if words else ""
     if code < 0:
-        return CheckOutcome(verification, Failure("crashes", error.message, log))
+        return VerificationOutcome(verification, Failure("crashes", error.message, log))
     kernel = re.search(r"KernelCall failed at instruction \d+:(\d+) in operator ([\w:.]+)", log)
     if code == Exit.EXECUTION_FAILED:
         place = (kernel[2].rstrip(":"), int(kernel[1])) if kernel else ("", None)
         failure = Failure("fails when it is executed", said or error.message, log, (), *place)
     else:
         failure = Failure("does not load", said or error.message, log)
-    return CheckOutcome(verification, failure)
+    return VerificationOutcome(verification, failure)
 
 
 def _compared(
@@ -154,26 +154,26 @@ def _compared(
     record: ExportRecord,
     runner: str,
     not_comparable: Callable[[], dict[int, str]],
-) -> CheckOutcome:
+) -> VerificationOutcome:
     """Compare as a run does; what differs more than the dtype explains is a remark, and what is wrong a failure."""
     theirs = expected_outputs(paths.directory, record)
     if len(ours) != given or len(theirs) != given or not given:
         reason = f"{given} outputs, {len(theirs)} of eager" if len(theirs) != given else "a dtype that is not compared"
-        return CheckOutcome(Verification("verified", reason, runner))
+        return VerificationOutcome(Verification("verified", reason, runner))
     if [array.shape for array in ours] != [array.shape for array in theirs]:
         shapes, expected = (" ".join(str(list(array.shape)) for array in arrays) for arrays in (ours, theirs))
         remark = f"the program's outputs have the shapes {shapes}, and those of eager PyTorch {expected}"
-        return CheckOutcome(Verification("verified", remark, runner, "differs"), None, (remark,))
+        return VerificationOutcome(Verification("verified", remark, runner, "differs"), None, (remark,))
     remarks = [f"{each}, and eager PyTorch's has not" for each in suspicious(ours) if each not in suspicious(theirs)]
     # Where eager itself gives no numbers there is nothing to compare.
     finite = [np.isfinite(array) for array in theirs]
     if not any(part.any() for part in finite):
-        return CheckOutcome(Verification("verified", "eager PyTorch gives NaN or infinite values", runner))
+        return VerificationOutcome(Verification("verified", "eager PyTorch gives NaN or infinite values", runner))
     ours, theirs = ([array[part] for array, part in zip(arrays, finite, strict=True)] for arrays in (ours, theirs))
     found = _agreement(ours, theirs, record)
     unsure = not_comparable() if found.verdict == "differs" else {}
     if len(unsure) == given:
-        return uncompared(CheckOutcome(Verification("verified", runner=runner)), unsure[0])
+        return uncompared(VerificationOutcome(Verification("verified", runner=runner)), unsure[0])
     if unsure:
         remarks += [f"output {index} not compared: {why}" for index, why in unsure.items()]
         found = _agreement(without(unsure, ours, theirs), theirs, record)
@@ -187,7 +187,7 @@ def _compared(
         failure = Failure(f"computes something else than the eager model in {record.dtype}", said, wrong=True)
     verification = Verification("verified", "", runner, found.verdict, *numbers)
     more = {"output": found.output, "wrong": found.wrong, "not_compared": [*unsure]}
-    return CheckOutcome(msgspec.structs.replace(verification, **more), failure, tuple(remarks))
+    return VerificationOutcome(msgspec.structs.replace(verification, **more), failure, tuple(remarks))
 
 
 def _agreement(ours: list[Array], theirs: list[Array], record: ExportRecord) -> Agreement:

@@ -100,7 +100,10 @@ def _is_product(node: Any) -> bool:
     """Return whether it is over neighbouring axes of a tensor; but not a mean or a sum over the pixels of an image."""
     rank, axes = node.args[0].meta["val"].dim(), _axes(node)
     neighbours = bool(axes) and axes == list(range(axes[0], axes[-1] + 1))
-    taken = arguments(node)["ord"] == 2 if node.target is _NORM else not _is_over_pixels(node)
+    if node.target is _NORM:  # fp16 has no squares from 256 on, nor below 0.008
+        taken = arguments(node)["ord"] == 2 and node.meta["val"].dtype == torch.float32
+    else:
+        taken = not _is_over_pixels(node)
     return neighbours and rank >= 2 and taken and _in_own_dtype(node)
 
 
