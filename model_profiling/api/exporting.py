@@ -1,6 +1,7 @@
 """Export a model: by its name, from its file, or as it is in memory. torch is imported when it comes to that."""
 
 import functools
+import math
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -202,6 +203,36 @@ def search_by_metric(
     metric = Metric(*judged[:2], base.outdir / "metric_output.txt", *judged[2:])
     load = loading(base, in_memory)
     return lambda bench: best_within_drop(Judge(metric, bench, load), numerics)
+
+
+def with_metric(
+    request: ExportRequest,
+    made: ExportResult,
+    judged: tuple[Any, Any, bool],
+    in_memory: tuple[Any, Any],
+    report: OnProgress,
+    force: bool,
+) -> ExportResult:
+    """Say of an export what a metric (with its data, and whether lower is better) is of it, and of eager PyTorch."""
+    from model_profiling.analysis.compare.comparison import MetricRecord, metric_sources, read_metric
+
+    metric, data, lower_is_better = judged
+    in_files = all(isinstance(each, (str, Path)) for each in (metric, data))
+    if in_files and not force and (known := read_metric(str(metric), str(data), made.paths)) is not None:
+        return replace(made, metric=known)
+    import_exporter(lambda stage: None, caller().loud)
+    from model_profiling.platforms.process_platform import LocalPlatform
+    from model_profiling.tune.metric import Metric, Scorer
+
+    load = loading(request, None if request.target else in_memory)
+    read = Metric(metric, data, None, math.inf, lower_is_better)
+    with files.scratch_directory() as home:
+        change = Scorer(read, load, 1, LocalPlatform(), home, report).compared(None, made)
+    if in_files:
+        files.write_json(
+            made.paths.metric, MetricRecord(change, metric_sources(str(metric), str(data), made.paths.pte))
+        )
+    return replace(made, metric=change)
 
 
 def numerics_of(

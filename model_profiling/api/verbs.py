@@ -223,6 +223,9 @@ def export(
     out: p.ArtifactsOut = None,
     name: str = "",
     dynamic_shapes: Any = None,
+    metric: p.Metric = None,
+    data: p.Data = None,
+    lower_is_better: p.LowerIsBetter = False,
     force: p.Force = False,
     verbose: p.Verbose = False,
     on_progress: OnProgress | None = None,
@@ -235,13 +238,19 @@ def export(
     `keep_fp32` names layers that are left out of fp16 or quantization; `calibration` is a folder of .npy samples that
     set the ranges of int8. Unless `verify` is False, the program is executed once with the kit's runner and compared
     with the eager model (`result.record.verification`); one that does not run is an error that names the operator.
+    With `metric`, `result.metric` has what that says of the program and of eager PyTorch, on `data`.
     """
     from model_profiling.api import exporting
 
-    in_memory = example_inputs, name, dynamic_shapes
-    request = exporting.export_request("export", model, in_memory, out, options, loud=verbose)
+    is_judged = _is_judged(metric, data, None, lower_is_better)
+    asked = example_inputs, name, dynamic_shapes
+    request = exporting.export_request("export", model, asked, out, options, loud=verbose)
     with notebook_progress(on_progress) as report:
-        return exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
+        made = exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
+        if not is_judged:
+            return made
+        judged, in_memory = (metric, data, lower_is_better), (model, example_inputs)
+        return exporting.with_metric(request, made, judged, in_memory, report, force)
 
 
 @verb

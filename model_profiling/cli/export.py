@@ -67,6 +67,7 @@ def run(args: argparse.Namespace) -> int:
     following = ["numerics" if result.record.wrong else "run", result.paths.pte] if runs else []
     names = ("pte", "etrecord", "meta", "inputs", "expected")
     data = {"paths": {name: str(getattr(result.paths, name)) for name in names}, "record": result.record}
+    data |= {} if result.metric is None else {"metric": result.metric}
     return answer(args, data, lambda: tell(as_text(result) + ending(following=following)))
 
 
@@ -74,7 +75,11 @@ def as_text(result: ExportResult) -> str:
     """Say where the .pte is, what is delegated in it, and what is not, why and where."""
     record = result.record
     on_noise = dtype_of(record.dtype).calibrated and record.calibration is None
-    seconds = sum(record.stage_seconds.values())
+    seconds, metric = sum(record.stage_seconds.values()), ""
+    if result.metric is not None:
+        from model_profiling.report.words import metric_sentence
+
+        metric = metric_sentence(result.metric, "in eager PyTorch")
     lines = [
         *(["WRONG: its outputs are not those of the model; `numerics` finds the layer"] if record.wrong else []),
         *([f"WRONG as asked for: {record.remedy}"] if record.remedy else []),
@@ -85,6 +90,7 @@ def as_text(result: ExportResult) -> str:
         *auto_lines(record.auto),
         *(["  calibrated: on random data, for timing only (--calibration DIR)"] if on_noise else []),
         *([f"  verified:  {record.verification}"] if record.verification else []),
+        *([f"  metric:    {metric}"] if metric else []),
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]
     return "\n".join(lines) + "\n"

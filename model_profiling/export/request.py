@@ -4,12 +4,15 @@ import math
 import shlex
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from model_profiling.base.directories import working_directory
 from model_profiling.export.options import DECIDING, ExportOptions
 from model_profiling.models.options import InputSpec, LoadOptions, input_spec, literal_text, setting
 from model_profiling.store.artifacts import ExportPaths, ExportRecord, RequestRecord
+
+if TYPE_CHECKING:
+    from model_profiling.analysis.compare.comparison import MetricChange
 
 
 @dataclass(frozen=True)
@@ -74,6 +77,8 @@ class ExportResult:
 
     paths: ExportPaths
     record: ExportRecord
+    # What the user's metric says of it and of eager PyTorch, if that was asked for.
+    metric: "MetricChange | None" = None
 
 
 def typed(request: ExportRequest) -> list[str]:

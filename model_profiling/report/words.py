@@ -141,10 +141,10 @@ def drop_text(found: MetricValue) -> str:
     return f"{found.drop:.3g} ({found.low:.3g} to {found.high:.3g}{noise})"
 
 
-def metric_sentence(change: MetricChange) -> str:
+def metric_sentence(change: MetricChange, before: str = "before") -> str:
     """Return what the user's metric says of both sides, and by how much it is worse for the second."""
     after, worse = change.after, "grows" if change.lower_is_better else "drops"
-    sides = f"{change.before:.4g} before, {after.value:.4g} now"
+    sides = f"{change.before:.4g} {before}, {after.value:.4g} now"
     return f"{change.name} {worse} by {drop_text(after)}: {sides}, {counted(change.samples, 'sample')}"
 
 

@@ -324,6 +324,7 @@ class ExportPaths:
         # A script that shows what is wrong with the program, if something is.
         self.reproduction = pte.with_name(f"{self.stem}_reproduce.py")
         self.numerics = pte.with_name(f"{self.stem}{NUMERICS}")
+        self.metric = pte.with_name(f"{self.stem}_metric.json")
         # The same model for ONNX Runtime, if that was asked for; and what it was made from.
         self.onnx = pte.with_name(f"{self.stem}.onnx")
         self.onnx_stamp = pte.with_name(f".{self.stem}.onnx.json")

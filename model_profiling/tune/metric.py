@@ -23,7 +23,7 @@ from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress, say_note
 from model_profiling.base.units import counted
-from model_profiling.export.check.prediction import Forward, Predictor, predicting
+from model_profiling.export.check.prediction import Forward, predicting, predicting_eagerly
 from model_profiling.export.prepare.samples import npy_bytes
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportResult
@@ -155,8 +155,9 @@ class Scorer:
         with kept_off_terminal(False):
             self.forward = Forward(load())
 
-    def scores(self, made: ExportResult, name: str, samples: list[Any], draws: int | None = None) -> Scores:
-        """Score a program; samples are drawn anew as often as there is time for, if `draws` does not say how often."""
+    def scores(self, made: ExportResult | None, name: str, samples: list[Any], draws: int | None = None) -> Scores:
+        """Score a program, or eager PyTorch; samples are drawn anew as often as there is time for, if `draws` does not
+        say how often."""
         with self.predicting(made, f"metric of {name}", len(samples)) as predict:
             value = self.metric(predict, samples)
             count = self._affordable(predict, value, samples) if draws is None else draws
@@ -185,16 +186,16 @@ class Scorer:
         verdict: DropVerdict = "within" if high <= most else "beyond" if low > most else "not told"
         return MetricValue(own.value, drop, low, high, verdict)
 
-    def compared(self, before: ExportResult, after: ExportResult) -> MetricChange:
-        """Score two programs on all samples."""
+    def compared(self, before: ExportResult | None, after: ExportResult) -> MetricChange:
+        """Score two programs, or one beside eager PyTorch, on all samples."""
         samples, metric = self.metric.samples, self.metric
-        first = self.scores(before, before.paths.stem, samples)
+        first = self.scores(before, before.paths.stem if before is not None else "eager PyTorch", samples)
         assert first.value is not None
         second = self.scores(after, after.paths.stem, samples, len(first.resampled))
         found = self.change(first, second)
         return MetricChange(metric.name, len(samples), metric.lower_is_better, first.value, found)
 
-    def _affordable(self, predict: Predictor, value: float, samples: list[Any]) -> int:
+    def _affordable(self, predict: Callable[..., Any], value: float, samples: list[Any]) -> int:
         """Return how often samples can be drawn anew; a metric that says something else the second time is refused."""
         started = time.monotonic()
         if (again := self.metric(predict, samples)) != value:
@@ -209,7 +210,11 @@ class Scorer:
         say_note(f"{self.metric.name} takes {took:.1f} s without the program: its values have no interval")
         return 0
 
-    def predicting(self, made: ExportResult, label: str, total: int) -> contextlib.AbstractContextManager[Predictor]:
+    def predicting(
+        self, made: ExportResult | None, label: str, total: int
+    ) -> contextlib.AbstractContextManager[Callable[..., Any]]:
+        if made is None:
+            return predicting_eagerly(self.forward)
         how = made, self._platform, self._threads, self._home / "metric.log"
         return predicting(self.forward, *how, lambda count: self._report(label, min(count, total), total))
 

@@ -222,6 +222,8 @@ def sessions(directory: RunDirectory) -> set[str]:
         ({"models": ["toy_cnn"], "runtimes": ["onnx"]}, "`runtimes` names 'onnx'"),
         # There is no file of the user's in a sweep.
         ({"models": ["toy_cnn"], "runtimes": ["litert"]}, "`runtimes` names 'litert'"),
+        ({"models": ["toy_cnn"], "metric": "eval.py:score"}, "`metric` and `data` go together"),
+        ({"models": ["toy_cnn"], "metric": "nowhere.py:score", "data": "d"}, "nowhere.py"),
         ({"models": ["toy_cnn", "toy_cnn"]}, '"toy_cnn" twice'),
         ({"models": ["toy_cnn"], "threads": [0]}, "threads[0]"),
         ({"models": ["toy_cnn"], "threads": "all"}, "threads"),

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip("executorch.exir")
 import torch
 
+import sme2_kit
 from model_profiling.analysis.compare.comparison import MetricChange, MetricValue, PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api import exporting
@@ -91,6 +92,56 @@ def test_inputs_by_name_are_taken_in_any_order(tmp_path: Path) -> None:
         assert torch.allclose(predict(**other)["sum"], wanted["sum"], atol=1e-5)
         with pytest.raises(InputError, match="by name x, scale"):
             predict({"x": given["x"], "scale": given["scale"]})
+
+
+def test_an_export_says_what_the_metric_is_of_it_and_of_eager_pytorch(tmp_path: Path) -> None:
+    module, calls = Answer().eval(), []
+    given = {"x": torch.randn(2, 4), "scale": torch.randn(1), "shift": torch.randn(1)}
+    samples = [{name: torch.randn(part.shape) for name, part in given.items()} for _ in range(4)]
+
+    def score(predict: Any, data: list[Any]) -> float:
+        calls.append(len(data))
+        return float(sum(predict(sample)["pair"][1].sum() for sample in data))
+
+    found = sme2_kit.export(module, given, out=tmp_path, dtype="fp16", metric=score, data=samples).metric
+    assert found is not None and found.samples == 4 and set(calls) == {4}
+    assert found.before == pytest.approx(sum(module(**sample)["pair"][1].sum().item() for sample in samples), rel=1e-5)
+    value = found.after.value
+    assert value is not None and value != found.before and value == pytest.approx(found.before, abs=0.1)
+    assert found.after.high is not None and found.after.drop == pytest.approx(found.before - value)
+    with pytest.raises(InputError, match="no samples"):
+        sme2_kit.export(module, given, out=tmp_path, metric=score)
+
+
+@pytest.mark.wide
+def test_a_sweep_has_the_metric_of_every_program_until_it_changes(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import torch\n\n\nclass Net(torch.nn.Linear):\n    def __init__(self):\n        super().__init__(4, 3)\n\n"
+        "    def get_example_inputs(self):\n        return (torch.randn(1, 4),)\n"
+    )
+    evaluation = (
+        "import torch\n\nsamples = [torch.ones(1, 4) * n for n in range(5)]\n\n\n"
+        "def score(predict, data):\n    return sum(float(predict(x).sum()) for x in data)\n"
+    )
+    (tmp_path / "eval.py").write_text(evaluation)
+    keys = {"models": ["net.py:Net"], "dtypes": ["fp32", "fp16"], "metric": "eval.py:score", "data": "eval.py:samples"}
+    few = {"runs": 2, "launches": 1, "startup_launches": 0, "reports": False, "lower_is_better": True}
+    (tmp_path / "few.json").write_text(json.dumps(keys | few))
+    done = kit("sweep", "few.json", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    check_printed("sweep", result)
+    for cell in result["cells"]:
+        found = cell["metric"]
+        assert found["after"]["value"] == pytest.approx(found["before"], rel=0.01) and found["lower_is_better"]
+    assert "worse than eager" in (tmp_path / "out_few" / "portfolio.md").read_text()
+    assert "4 jobs, 4 finished" in kit("sweep", "few.json", "--dry-run", cwd=tmp_path).stdout
+    (tmp_path / "eval.py").write_text(f"{evaluation}\n\nmore = 1\n")
+    assert "0 finished" in kit("sweep", "few.json", "--dry-run", cwd=tmp_path).stdout
+    (tmp_path / "eval.py").write_text(evaluation.replace("return sum", "return 1 / 0 + sum"))
+    failed = kit("sweep", "few.json", "--json", cwd=tmp_path)
+    assert failed.returncode == 4 and "eval.py:score failed (at eval.py:" in flat(failed.stderr)
+    assert (tmp_path / "out_few" / "artifacts" / "net-fp32" / "net_xnnpack_fp32.pte").is_file()
 
 
 def judged(home: Path, module: Any, score: Callable[..., Any], samples: Any, most: float = 0.02) -> tuple[Bench, Judge]:

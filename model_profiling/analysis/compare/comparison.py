@@ -1,6 +1,8 @@
 """Two profiles held against each other: category by category, operator by operator, and what dominates now."""
 
+import hashlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -18,8 +20,11 @@ from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval, Numbers, mean_reach, part_intervals
 from model_profiling.analysis.timing.latency import Comparison, Verdict, judge
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
+from model_profiling.base import files
+from model_profiling.base.errors import KitError
+from model_profiling.base.file_memo import program_sha256
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
-from model_profiling.store.artifacts import RewriteChoice
+from model_profiling.store.artifacts import ExportPaths, RewriteChoice
 from model_profiling.store.made_by import RunnerRecord
 
 # An operator that cannot be this many times faster was not touched, as far as anyone would notice.
@@ -119,13 +124,38 @@ class MetricValue(msgspec.Struct, frozen=True):
 
 
 class MetricChange(msgspec.Struct, frozen=True):
-    """What the user's metric, `name`, says of both sides, of so many samples."""
+    """What the user's metric, `name`, says of both sides, of so many samples; beside an export `before` is eager's."""
 
     name: str
     samples: int
     lower_is_better: bool
     before: float
     after: MetricValue
+
+
+class MetricRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What lies beside a .pte; `made_from` is a hash of that, and of the files of the metric and its samples."""
+
+    change: MetricChange
+    made_from: str
+
+
+def metric_sources(metric: str, data: str, pte: Path) -> str:
+    digest = hashlib.sha256(program_sha256(pte).encode())
+    for text in (metric, data):
+        path = Path(text)
+        for file in sorted(path.glob("*.npz")) if path.is_dir() else [Path(text.rpartition(":")[0])]:
+            digest.update(f"{text}\0{files.sha256(file)}\0".encode())
+    return digest.hexdigest()
+
+
+def read_metric(metric: str, data: str, export: ExportPaths) -> MetricChange | None:
+    """Return what is known of a program by this metric; None if something has changed since, or nobody asked."""
+    try:
+        known = files.read_json(export.metric, MetricRecord, "metric")
+        return known.change if known.made_from == metric_sources(metric, data, export.pte) else None
+    except (KitError, OSError):
+        return None
 
 
 class PairComparison(msgspec.Struct, frozen=True, tag="comparison", tag_field="kind"):

@@ -29,12 +29,21 @@ class Forward:
     """How a model is called and how it answers, by its example inputs."""
 
     def __init__(self, model: LoadedModel) -> None:
-        self._inputs, self._keywords = model.inputs, model.keyword_inputs
-        inputs, keywords = samples.as_dtype(own_inputs((self._inputs, self._keywords)), torch.float32)
-        with restored_state(model.module), torch.no_grad():
-            self._result = model.module(*inputs, **keywords)
+        self._module, self._inputs, self._keywords = model.module, model.inputs, model.keyword_inputs
+        self._result = self._called((self._inputs, self._keywords))
         # torch is told of its dataclasses.
         named_leaves(self._result)
+
+    def _called(self, given: tuple[Any, Any]) -> Any:
+        inputs, keywords = samples.as_dtype(own_inputs(given), torch.float32)
+        with restored_state(self._module), torch.no_grad():
+            return self._module(*inputs, **keywords)
+
+    def eager(self, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        """Return what eager PyTorch computes of the tensors of a call, in fp32."""
+        given, like = iter(tensors), (self._inputs, self._keywords)
+        found = self._called(mapped(lambda leaf: next(given) if isinstance(leaf, torch.Tensor) else leaf, like))
+        return [leaf for leaf in leaves(found) if isinstance(leaf, torch.Tensor)]
 
     def tensors(self, given: tuple[Any, ...], keywords: dict[str, Any]) -> list[torch.Tensor]:
         """Return the tensors of a call in the order in which a program takes them."""
@@ -77,6 +86,21 @@ def predicting(
         request = LaunchRequest(runner, made.paths.pte, (), threads, 0, (), log, output_base=home / "output")
         with contextlib.closing(platform.open(request)) as session:
             yield Predictor(forward, made, session, home, on_run)
+
+
+@contextlib.contextmanager
+def predicting_eagerly(forward: Forward) -> Iterator[Callable[..., Any]]:
+    """Give what eager PyTorch answers; what is asked again is not computed again, and lies in files until then."""
+    with files.scratch_directory("sme2-kit-predict-") as home:
+
+        def predict(*inputs: Any, **keywords: Any) -> Any:
+            tensors = forward.tensors(inputs, keywords)
+            path = home / hashlib.sha256(b"".join(map(samples.npy_bytes, tensors))).hexdigest()
+            if not path.exists():
+                torch.save(forward.eager(tensors), path)
+            return forward.answer(torch.load(path))
+
+        yield predict
 
 
 @dataclass

@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from model_profiling import __version__
+from model_profiling.analysis.compare.comparison import MetricChange, read_metric
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.file_memo import program_sha256
@@ -121,7 +122,15 @@ class Jobs:
 
     def export_words(self, variant: SweepProgram, place: Path) -> tuple[str, ...]:
         """Return the command that exports a program, in the words that an export is printed with everywhere."""
-        return (*typed(self.request(variant))[1:], f"--out={place}")
+        asked = self._asked
+        judged = (f"--metric={asked.metric}", f"--data={asked.data}") if asked.metric else ()
+        better = ("--lower-is-better",) if asked.lower_is_better else ()
+        return (*typed(self.request(variant))[1:], f"--out={place}", *judged, *better)
+
+    def metric(self, variant: SweepProgram) -> MetricChange | None:
+        """Return what the metric says of an exported program; None if that is not known, or nobody asked."""
+        metric, data, is_program = self._asked.metric, self._asked.data, variant.is_program
+        return None if is_program or not metric or not data else read_metric(metric, data, self.request(variant).paths)
 
     def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
         labels = [f"--label={key}={value}" for key, value in self._asked.labels.items()]
@@ -188,7 +197,8 @@ class Jobs:
         `known` has the answer for the job that comes before it."""
         try:
             if job.kind == "export":
-                return cached(self.request(job.variant)) is not None
+                judged = not self._asked.metric or self.metric(job.variant) is not None
+                return judged and cached(self.request(job.variant)) is not None
             assert job.cell is not None
             if job.after and not known[job.after]:
                 return False

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from model_profiling.analysis.compare.comparison import MetricChange
 from model_profiling.base.rewrites import NO_REWRITE
 from model_profiling.base.units import counted
 from model_profiling.fleet.sweep.result import (
@@ -38,6 +39,7 @@ from model_profiling.report.charts.programs import OFF, ON, PREDICTED, Bounded, 
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.report.files.page_files import write_document
+from model_profiling.report.words import drop_text
 
 
 class ProgramRow(NamedTuple):
@@ -57,6 +59,12 @@ class ProgramRow(NamedTuple):
     def state(self) -> str:
         """Why there is no result."""
         return "not measured" if self.cell is None else self.cell.state
+
+    @property
+    def metric(self) -> MetricChange | None:
+        """What the user's metric is of the program, wherever it ran."""
+        cells = [self.cell, *(cell for cell, _ in self.emulated.values())]
+        return next((cell.metric for cell in cells if cell is not None and cell.metric is not None), None)
 
 
 def program_rows(result: SweepResult) -> list[ProgramRow]:
@@ -112,6 +120,7 @@ def _latencies(found: CellResult) -> dict[str, Bounded]:
 PAGE, TEXT = "portfolio.html", "portfolio.md"
 _PICTURE = "latencies"
 _UNKNOWN, _NONE = "unknown", Number("-", None)
+_METRIC = ("metric", "worse than eager by (95 % interval)")
 _DETAILS = ("spread", "data movement", "start-up", "peak memory", "against the last sweep")
 # Which field of a result a column of the table is about, for the reasons why it is not known.
 _ABOUT = {
@@ -215,14 +224,16 @@ def _figures(result: SweepResult) -> list[Fact]:
 
 def _opening(result: SweepResult) -> list[list[Fact | Table]]:
     rows: list[Row] = []
+    judged = any(cell.metric is not None for cell in result.cells)
     for cell in result.cells:
+        beside = _judged(cell.metric)[:1] if judged else ()
         for found in cell.results:
             speed = Number(_UNKNOWN, None) if found.speedup is None else _speedup(found.speedup)
             told = (_known(found.median_ms, numbers.ms), speed, _known(found.sme2_coverage_percent, _coverage))
-            rows.append((f"{cell.name} {found.phase}".strip(), *told, _verdict(found) or "-"))
+            rows.append((f"{cell.name} {found.phase}".strip(), *beside, *told, _verdict(found) or "-"))
         if not cell.results:
-            rows.append((cell.name, Number(cell.state, None), _NONE, _NONE, "-"))
-    columns = ("cell", "latency", "speedup", "SME2", "last sweep")
+            rows.append((cell.name, *beside, Number(cell.state, None), _NONE, _NONE, "-"))
+    columns = ("cell", *_METRIC[: int(judged)], "latency", "speedup", "SME2", "last sweep")
     changed = changed_sentences(result)[:3]
     others: list[Fact | Table] = [Fact("Changes", rows=[(each,) for each in changed])] if changed else []
     return [[*_figures(result)], [Table("glance", columns, rows)], others]
@@ -232,15 +243,16 @@ def _programs(result: SweepResult) -> Section:
     rows, shown = program_rows(result), panels(result)
     emulated = list(dict.fromkeys(target for row in rows for target in row.emulated))
     beside = [f"coverage on {t}" if len(emulated) > 1 else "coverage, emulated" for t in emulated]
-    variants = _variant_columns(rows)
+    variants, judged = _variant_columns(rows), any(row.metric is not None for row in rows)
     columns = (
-        *("model", *variants, "off", "on", "speedup (95 % interval)"),
+        *("model", *variants, *(_METRIC if judged else ()), "off", "on", "speedup (95 % interval)"),
         *("with SME2 (predicted)", "SME2 speedup (predicted range)", "SME2 coverage", *beside),
     )
     table: list[Row] = []
     for row in rows:
         seen = (_emulated(row, target) for target in emulated)
-        table.append((_leading(row), *_variant(variants, row), *_measured(row), *_predicted(row), *seen))
+        metric = _judged(row.metric) if judged else ()
+        table.append((_leading(row), *_variant(variants, row), *metric, *_measured(row), *_predicted(row), *seen))
     blocks: list[Block] = [Table("programs", columns, table, sortable=True)]
     if any(row.latencies for panel in shown.values() for row in panel):
         left = max(len(panel) for panel in shown.values()) - MOST_ROWS
@@ -286,6 +298,12 @@ def _known(value: float | None, shown: Callable[[float], str], href: str = "") -
 
 def _coverage(value: float) -> str:
     return f"{value:.0f} %"
+
+
+def _judged(change: MetricChange | None) -> Row:
+    if change is None:
+        return (Number(_UNKNOWN, None), _NONE)
+    return (_known(change.after.value, "{:.4g}".format), Number(drop_text(change.after), change.after.drop))
 
 
 def _measured(row: ProgramRow) -> Row:

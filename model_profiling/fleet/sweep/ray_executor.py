@@ -2,7 +2,7 @@
 
 A measurement goes to a node that offers its target as a custom resource (`ray start --resources='{"board": 1}'`), and
 takes the target's lock there: it is the machine that measures which says who may. Exports go wherever a CPU is free;
-what needs files of this machine (a model in a .py file, a checkpoint, a report) is done here.
+what needs files of this machine (a model in a .py file, a checkpoint, a metric, a report) is done here.
 """
 
 import contextlib
@@ -345,7 +345,10 @@ class RayExecutor:
 
 def _is_near(job: Job) -> bool:
     asked = job.variant.asked
-    return job.kind == "report" or (job.kind == "export" and (".py" in asked.model or asked.checkpoint is not None))
+    files = (
+        ".py" in asked.model or asked.checkpoint is not None or any(word.startswith("--metric") for word in job.words)
+    )
+    return job.kind == "report" or (job.kind == "export" and files)
 
 
 if __name__ == "__main__":

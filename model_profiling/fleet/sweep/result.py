@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from model_profiling.analysis.compare.comparison import MetricChange
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.program_changes import ProgramChanges, largest
 from model_profiling.analysis.compare.runtime_comparison import RuntimeRow, read_runtimes
@@ -197,6 +198,8 @@ class CellRecord(msgspec.Struct, frozen=True):
     failure: str = ""
     # Other runtimes that were asked for.
     runtimes: list[RuntimeResult] = []
+    # What the sweep's metric says of the program, and of eager PyTorch; None: not asked for, or not known.
+    metric: MetricChange | None = None
 
 
 class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):

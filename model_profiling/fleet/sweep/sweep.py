@@ -321,7 +321,8 @@ class _Round:
         if cell is not None:
             run = self._ledger.records[f"run {cell.name}"]
             place = self._folder.run(cell)
-            self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure)
+            found = cell_record(cell, self._folder.home, place, run.state, run.failure)
+            self._cells[cell.name] = msgspec.structs.replace(found, metric=self._jobs.metric(cell.variant))
 
     def _write(self, drawn: bool = False) -> SweepResult:
         began = time.monotonic()

@@ -136,6 +136,10 @@ class SweepFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     startup_launches: Annotated[int, msgspec.Meta(ge=0, le=MOST_LAUNCHES)] | None = None
     # Other runtimes that each model is measured in besides, on this machine: eager, compile, onnxruntime.
     runtimes: list[str] = []
+    # What `sme2-kit export` judges each program by, beside eager PyTorch.
+    metric: Words | None = None
+    data: Words | None = None
+    lower_is_better: bool = False
     # Of every run of the sweep, for `sme2-kit history`.
     labels: dict[str, str] = {}
     # Where all results go; without it, out_<name of this file>.
@@ -226,6 +230,8 @@ def _checked(found: SweepFile, where: str) -> SweepFile:
         if (value := _twice(values)) is not None:
             shown = value.decode() if isinstance(value, bytes) else list(value) if key == "rewrites" else value
             raise wrong(f"`{key}` names {shown} twice, so there would be two equal cells", "Keep one of them.")
+    if (found.metric is None) != (found.data is None):
+        raise wrong("`metric` and `data` go together", "Give both, or none.")
     try:
         checked_labels(found.labels)
     except InputError as error:
@@ -313,6 +319,14 @@ def _twice(values: Sequence[Any]) -> Any:
 
 def _variants(found: SweepFile, where: str) -> list[SweepProgram]:
     variants = []
+    if found.metric is not None:
+        from model_profiling.models.lookup import file_target
+
+        try:
+            if file_target(found.metric) is None:
+                raise InputError(f"{found.metric} is not a name in a Python file", "Write path/to/eval.py:NAME.")
+        except InputError as error:
+            raise error.within(f"sweep file {where}: `metric`") from None
     for given in found.models:
         asked = SweepModel(given) if isinstance(given, str) else given
         try:
