@@ -214,6 +214,40 @@ def test_the_parts_of_a_start_add_up_to_its_first_result(toy: Toy, tmp_path: Pat
     judge(measure)
 
 
+# Operators of less than a microsecond, all in one delegate: what is written of each takes longer than the operator.
+TINY = """
+import torch
+
+
+class Tiny(torch.nn.Module):
+    def forward(self, x):
+        for _ in range(100):
+            x = (x + 1.5).transpose(0, 1)
+        return x
+
+    def get_example_inputs(self):
+        return (torch.zeros(4, 4),)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="hardware: the clock stops on Linux only")
+def test_what_the_tracer_writes_is_no_time_of_the_program(tmp_path: Path) -> None:
+    (tmp_path / "tiny.py").write_text(TINY)
+    made = kit("export", "tiny.py:Tiny", "--dtype", "fp32", "--out", "made", "--json", cwd=tmp_path)
+    pte = tmp_path / json.loads(made.stdout)["paths"]["pte"]
+
+    def measure(attempt: int) -> Sighting:
+        done = kit("run", pte, "--out", tmp_path / str(attempt), "--runs", 60, "--quiet", "--no-html")
+        assert done.returncode == 0, done.stderr
+        directory = RunDirectory(tmp_path / str(attempt))
+        found = json.loads(directory.metrics_path.read_text())["experiments"]
+        overheads = [each["tracer_overhead_percent"] for each in found.values()]
+        # Reading the clock takes as long as some of them; writing would take five times as long as all of them.
+        return max(overheads) < 80, overheads
+
+    judge(measure)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="hardware: the clock stops on Linux only")
 def test_operators_do_not_take_longer_because_others_compute(runner: Path, toy: Toy, tmp_path: Path) -> None:
     """Beside busy loops executions are interrupted, and operators take no longer: single ones and all together."""

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from model_profiling.analysis.timing.categories import load_table
+from model_profiling.analysis.timing.profile import profiles
 from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
 from model_profiling.formats import etdump
@@ -141,6 +143,20 @@ def test_a_timed_run_contains_its_method_execute(runner: Path, toy: Toy, tmp_pat
     executes = dump.events.duration[etdump.nest(dump).executions]
     outer = [line["ns"] for line in events(done) if line["event"] == "run"]
     assert all(inner <= around for inner, around in zip(executes, outer, strict=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_operators_of_delegates_are_timed_in_nanoseconds_and_add_up(
+    runner: Path, toy: Toy, tmp_path: Path, threads: int
+) -> None:
+    """XNNPACK counts whole microseconds of the clock that it is shown."""
+    words = ("--model_path", toy("fp32"), "--num_executions=4", f"--cpu_threads={threads}", "--etdump_path")
+    assert call(runner, *words, tmp_path / "a.etdump").returncode == 0
+    (profile,) = profiles(etdump.read(tmp_path / "a.etdump"), load_table())
+    assert profile.clock_ns == (1 if sys.platform == "linux" else 1000)
+    assert (profile.times >= 0).all() and np.allclose(profile.times.sum(axis=0), profile.execute)
+    # Each operator begins where the one before it ended, within its delegate's call.
+    assert (profile.starts + profile.times <= profile.execute).all()
 
 
 def test_a_damaged_model_is_named_and_not_run(runner: Path, toy: Toy, tmp_path: Path) -> None:

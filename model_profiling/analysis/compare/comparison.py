@@ -17,7 +17,7 @@ from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.timing.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval, Numbers, mean_reach, part_intervals
+from model_profiling.analysis.timing.intervals import Interval, Numbers, mean_reach, part_intervals
 from model_profiling.analysis.timing.latency import Comparison, Verdict, judge
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
 from model_profiling.base import files
@@ -265,7 +265,7 @@ def _operators(
     common = [place for place in old_rows if place in new_rows]
     shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
     rows = [([old_rows[place]], [new_rows[place]]) for place in common]
-    bounds = dict(zip(common, parts.intervals(rows, shown, XNNPACK_CLOCK_NS), strict=True))
+    bounds = dict(zip(common, parts.intervals(rows, shown, parts.clock_ns), strict=True))
     changes = []
     for place in old_rows | new_rows:
         at = (old_rows.get(place), new_rows.get(place))
@@ -292,6 +292,7 @@ class _Parts:
 
     def __init__(self, old: Profile, new: Profile, paired: bool, unreliable: str) -> None:
         self.profiles = (old, new)
+        self.clock_ns = max(old.clock_ns, new.clock_ns)
         self.unreliable = unreliable
         self.paired = paired and np.array_equal(old.launches, new.launches)
         # Operators, categories and Runtime.
@@ -410,9 +411,9 @@ def operator_groups(comparison: ProfileComparison, before: Profile, after: Profi
     several = [members for (*_, both), members in found.items() if both and len(members) > 1]
     rows = [([m.before_row or 0 for m in members], [m.after_row or 0 for m in members]) for members in several]
     sums = {id(members): _summed(members) for members in several}
-    # Each operator's clock may be off by a step, all in one direction.
-    clock = np.array([XNNPACK_CLOCK_NS * len(members) for members in several])
     parts = _Parts(before, after, comparison.paired, comparison.unreliable)
+    # Each operator's clock may be off by a step, all in one direction.
+    clock = np.array([parts.clock_ns * len(members) for members in several])
     bounds = parts.intervals(rows, [(each[0], each[1]) for each in sums.values()], clock)
     limits = dict(zip(sums, bounds, strict=True))
     groups = []

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from model_profiling.analysis.compare.aspects import Aspect, aspects_of, kind_of_work
 from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, ProgramPart, match_parts
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
-from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, difference_intervals
+from model_profiling.analysis.timing.intervals import difference_intervals
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
 
 Side = tuple[Profile, Breakdown]
@@ -144,9 +144,8 @@ def program_changes(
         """Return the bounds of the difference of some groups together."""
         both = [np.array([side[chosen].sum(axis=0) for chosen in members]) for side in times]
         differences = np.array([sum(shown[place][1] - shown[place][0] for place in chosen) for chosen in members]) * 1e6
-        clock = [
-            XNNPACK_CLOCK_NS * sum(len(rows) for place in chosen for rows in groups[place].rows) for chosen in members
-        ]
+        step = max(before[0].clock_ns, after[0].clock_ns)
+        clock = [step * sum(len(rows) for place in chosen for rows in groups[place].rows) for chosen in members]
         found = None
         if not unreliable and members:
             found = difference_intervals(both[0], both[1], differences, paired, among, np.array(clock))

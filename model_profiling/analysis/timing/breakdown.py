@@ -121,6 +121,8 @@ class Breakdown(msgspec.Struct, frozen=True):
     operators: list[OperatorTime]
     instances: list[InstanceTime]
     unreliable: str = ""
+    # In what steps operators of delegates were timed.
+    clock_ns: float = 1000.0
 
     @property
     def ms_by_category(self) -> dict[str, float]:
@@ -185,6 +187,7 @@ def break_down(
             )
         ],
         unreliable=_unreliable(whole, expected_ms, preempted),
+        clock_ns=profile.clock_ns,
     )
 
 

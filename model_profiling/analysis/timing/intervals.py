@@ -27,8 +27,6 @@ ASSUMED_SPREAD = 0.026
 # ratio miss it by up to this (benchmarks/verdicts.py), so all are that much wider; and no difference is claimed that
 # is not that much larger again.
 IN_COMMON = 0.0025
-# XNNPACK times its operators in whole microseconds.
-XNNPACK_CLOCK_NS = 1000.0
 # Ways are counted exactly, in floating point, as long as there are no more than two to the power of this.
 _MOST_COUNTED = 53
 # Launches of which all pairs are still worth it.

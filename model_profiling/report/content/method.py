@@ -36,7 +36,8 @@ def not_measured(run: RunView) -> Section:
         unused = "Latency does not depend on them; outputs are not meaningful."
         items += [f"Accuracy: weights are {export.weights}. {unused}"] if "random" in export.weights else []
         items += [f"The export: {warning.rstrip('.')}." for warning in export.warnings]
-    items += [_RESOLUTION] if run.measured else []
+    coarse = any(each.breakdown.clock_ns > 1 for each in experiments.values())
+    items += [_RESOLUTION] if run.measured and coarse else []
     items += [*startup.unknown(run), "Power and temperature."]
     result = f"{counted(len(items), 'thing')} to know"
     return Section("not_measured", "What was not measured", [Bullets(items)], True, result)

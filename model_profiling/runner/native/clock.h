@@ -2,12 +2,19 @@
 #pragma once
 
 #include <dlfcn.h>
+#ifdef __linux__
+#include <link.h>
+#endif
 #include <pthread.h>
 #include <sys/resource.h>
 #include <time.h>
 
+#include <executorch/runtime/platform/platform.h>
+
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
+#include <string>
 
 namespace kit {
 
@@ -38,9 +45,12 @@ inline long voluntary_switches() {
 }
 
 // What tracers read: the time that passed less that in which the processor was taken from this process, by the system
-// or by the host of a virtual machine. An operator that was interrupted then takes as long as it computed. It is the
-// clock of the thread that started it: where several work, one waits for the rest. Other threads, which an operator
-// library may have, read the system's.
+// or by the host of a virtual machine. An operator that was interrupted then takes as long as it computed. Where several
+// threads work, one waits for the rest, and nothing is taken off. It is the clock of the thread that started it: others,
+// which an operator library may have, read the system's.
+//
+// XNNPACK counts whole microseconds. It is shown a clock that is `kFaster` times as fast, and what ExecuTorch makes of its
+// numbers are nanoseconds again, by the ratio that it asks for (see ticks_to_ns).
 class TracerClock {
  public:
 #ifdef __linux__
@@ -49,10 +59,13 @@ class TracerClock {
   static constexpr bool kSupported = false;  // nothing of ours comes between XNNPACK and the system
 #endif
 
-  void start() {
+  static constexpr int64_t kFaster = 1000;
+
+  void start(bool stops) {
     thread_ = pthread_self();
     running_ = kSupported;
-    read_ = checked_ = now_ns();
+    stops_ = stops;
+    started_ = read_ = checked_ = now_ns();
     computed_ = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     waits_ = voluntary_switches();
   }
@@ -63,7 +76,7 @@ class TracerClock {
     const int64_t now = now_ns();
     // The system takes the processor away for longer, and asking it about every operator would slow them down.
     constexpr int64_t kMoment = 200000;
-    if (now - read_ > kMoment) {
+    if (stops_ && now - read_ > kMoment) {
       const int64_t computed = clock_ns(CLOCK_THREAD_CPUTIME_ID);
       const long waits = voluntary_switches();
       const int64_t missing = (now - checked_) - (computed - computed_);
@@ -74,13 +87,26 @@ class TracerClock {
       waits_ = waits;
     }
     read_ = now;
+    if (writing_at_ >= 0) {
+      written_ += now - lost_ - writing_at_;
+      lost_ = now - writing_at_;
+      writing_at_ = -1;
+    }
     return now - lost_;
   }
 
+  // From here to the next read the tracer writes down what it has measured, which is no part of what it measures.
+  void begin_writing() { writing_at_ = now(); }
+
+  int64_t written() const { return written_; }
+
+  // Only differences are read of it; without seconds, for which XNNPACK would have to carry.
+  int64_t now_for_xnnpack() { return (now() - started_) * kFaster; }
+
  private:
-  bool running_ = false;
+  bool running_ = false, stops_ = false;
   pthread_t thread_{};
-  int64_t read_ = 0, checked_ = 0, computed_ = 0, lost_ = 0;
+  int64_t started_ = 0, read_ = 0, checked_ = 0, computed_ = 0, lost_ = 0, writing_at_ = -1, written_ = 0;
   long waits_ = 0;
 };
 
@@ -94,6 +120,39 @@ inline void find_kernel_trace() {
   kernel_trace_clock = reinterpret_cast<TraceClock>(dlsym(RTLD_DEFAULT, "sme2_kit_read_clock"));
 }
 
+#ifdef __linux__
+// Where the library with XNNPACK lies.
+inline uintptr_t xnnpack_start = 0, xnnpack_end = 0;
+
+inline int look_for_xnnpack(dl_phdr_info* info, size_t, void* name) {
+  if (std::strstr(info->dlpi_name, static_cast<const char*>(name)) == nullptr) return 0;
+  xnnpack_start = info->dlpi_addr;
+  for (int i = 0; i < info->dlpi_phnum; ++i) {
+    const auto& part = info->dlpi_phdr[i];
+    if (part.p_type == PT_LOAD) xnnpack_end = std::max<uintptr_t>(xnnpack_end, xnnpack_start + part.p_vaddr + part.p_memsz);
+  }
+  return 1;
+}
+
+inline void find_xnnpack(std::string library) {
+  library.erase(0, library.rfind('/') + 1);
+  dl_iterate_phdr(look_for_xnnpack, library.data());
+}
+
+inline bool shows_faster() { return kernel_trace_clock == nullptr && tracer_clock.running() && xnnpack_end != 0; }
+#else
+inline void find_xnnpack(const std::string&) {}
+inline bool shows_faster() { return false; }
+#endif
+
+// ExecuTorch's ticks are nanoseconds. It asks only when it turns XNNPACK's numbers, as microseconds, into ticks, which it
+// then writes down: a name for each operator, within what it calls the time of the delegate.
+inline et_tick_ratio_t ticks_to_ns() {
+  if (!shows_faster()) return {1, 1};
+  tracer_clock.begin_writing();
+  return {TracerClock::kFaster, 1};
+}
+
 }  // namespace kit
 
 #ifdef __linux__
@@ -101,6 +160,11 @@ inline void find_kernel_trace() {
 extern "C" __attribute__((visibility("default"))) int clock_gettime(clockid_t clock, timespec* at) noexcept {
   if (kit::kernel_trace_clock != nullptr) return kit::kernel_trace_clock(__builtin_return_address(0), clock, at);
   if (clock != CLOCK_MONOTONIC || !kit::tracer_clock.running()) return kit::read_system_clock(clock, at);
+  const auto caller = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
+  if (caller >= kit::xnnpack_start && caller < kit::xnnpack_end) {
+    *at = {0, kit::tracer_clock.now_for_xnnpack()};
+    return 0;
+  }
   const int64_t now = kit::tracer_clock.now();
   at->tv_sec = now / 1000000000;
   at->tv_nsec = now % 1000000000;

@@ -59,12 +59,13 @@ long take_turn(Model& model, long count, long first_index, const Threads& thread
   const int64_t waited = threads.several() ? waited_ns() : -1;
   for (long i = 0; i < count; ++i) {
     const long waits = voluntary_switches();
-    const int64_t computed = computed_ns();
-    const int64_t ns = model.run();
-    const int64_t lost = ns - (computed_ns() - computed);
-    total += ns;
+    const int64_t computed = computed_ns(), written = tracer_clock.written();
+    const int64_t took = model.run();
+    const int64_t lost = took - (computed_ns() - computed);
+    total += took;
     // One thread alone loses time to others; one that waits for the rest of its process does not, and below is asked.
-    preempted += lost > ns / kNoticeable && (threads.several() || voluntary_switches() == waits);
+    preempted += lost > took / kNoticeable && (threads.several() || voluntary_switches() == waits);
+    const int64_t ns = took - (tracer_clock.written() - written);  // as the trace has it
     Line("run").add("index", static_cast<int64_t>(first_index + i)).add("ns", ns).print();
     if (now_ns() - last_flush > kSilence) {
       std::fflush(stdout);
@@ -147,7 +148,9 @@ int run(Options options, int64_t born_ns) {
 
   find_kernel_trace();
   executorch::runtime::runtime_init();
-  executorch::runtime::register_pal(executorch::runtime::PalImpl::create(keep_log, __FILE__));
+  auto pal = executorch::runtime::PalImpl::create(keep_log, __FILE__);
+  pal.ticks_to_ns_multiplier = ticks_to_ns;
+  executorch::runtime::register_pal(pal);
   load_xnnpack(options.backend_library.empty() ? kBackendLibrary : options.backend_library);
   load_operators(options.operator_libraries);
   if (options.list_operators) {
@@ -179,7 +182,7 @@ int run(Options options, int64_t born_ns) {
   const int64_t warm = options.warmup > 0 ? memory_now().resident : 0;
   model.forget_trace();
   const bool stops = TracerClock::kSupported && !threads.several();
-  if (stops && !options.etdump_path.empty()) tracer_clock.start();
+  if (!options.etdump_path.empty()) tracer_clock.start(stops);
   Line("ready")
       .add("method", options.method_name)
       .add("threads", threads.count)

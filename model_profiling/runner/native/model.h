@@ -51,6 +51,7 @@ inline void load_xnnpack(const std::string& library) {
   if (!dlopen(library.c_str(), RTLD_NOW | RTLD_GLOBAL)) {
     throw Failure(Exit::LOAD_FAILED, std::string("the XNNPACK backend library cannot be loaded: ") + dlerror());
   }
+  find_xnnpack(library);
 }
 
 // Libraries register their operators as they are loaded.
