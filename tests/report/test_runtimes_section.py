@@ -58,7 +58,7 @@ def test_equal_lines_of_several_modules_are_one_finding() -> None:
     [
         (replaced(OTHER, changes=changes(means(5, 11_000), means(5, 10_000, "ReduceMean"))), "too near"),
         (replaced(OTHER, changes=changes(means(5, 10_000), means(5, 120_000, "ReduceMean"))), "faster"),
-        (replaced(OTHER, changes=changes(means(5, 900), means(5, 100, "ReduceMean"))), "below a percent"),
+        (replaced(OTHER, changes=changes(means(5, 300), means(5, 30, "ReduceMean"))), "below a percent"),
         (replaced(OTHER, comparison=compared(1.9, 1.8, 2.0, contended=True)), "busy machine"),
         (replaced(OTHER, changes=None), "no profile"),
     ],
