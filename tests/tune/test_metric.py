@@ -1,7 +1,9 @@
 """tune holds programs to the user's own metric: each runs in the kit's runner, and what int8 ruins stays in fp32."""
 
 import json
+import os
 import runpy
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -197,6 +199,55 @@ def test_a_metric_that_is_wrong_is_named(tmp_path: Path) -> None:
         listen_to_notes()
     assert notes[0] == f"talking prints: so many: 6; see {tmp_path / 'log.txt'}" and "only 6 samples" in notes[1]
     assert (tmp_path / "log.txt").read_text() == "so many: 6\n" and judge.value("fp32").value == 60
+
+
+class _Fatal(BaseException):
+    pass
+
+
+class _NoNumber:
+    def __float__(self) -> float:
+        raise OSError("no number")
+
+
+def _fails(predict: Any, data: Any) -> float:
+    raise _Fatal("for good")
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (lambda predict, data: 10**400, "not a finite number"),
+        (lambda predict, data: torch.ones((), device="meta"), "not a finite number"),
+        (lambda predict, data: _NoNumber(), "OSError: no number"),
+        (lambda predict, data: os._exit(0), "SystemExit: 0"),
+        (_fails, "_Fatal: for good"),
+    ],
+)
+def test_whatever_a_metric_does_is_said_and_not_called_a_bug(score: Any, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Metric(score, [1, 2], None, 0.1, False)(lambda sample: sample, [1, 2])
+    assert said in raised.value.message
+
+
+def test_a_metric_leaves_the_process_as_it_was() -> None:
+    """Its working directory, its signals and the list of samples; and what it forks does not go on as the kit."""
+    home, handler, samples = Path.cwd(), signal.getsignal(signal.SIGTERM), [1, 2]
+
+    def score(predict: Any, data: list[int]) -> float:
+        os.chdir("/")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        data.clear()
+        return float(os.waitpid(child, 0)[1]) if (child := os.fork()) else 1.0
+
+    assert Metric(score, samples, None, 0.1, False)(lambda sample: sample, samples) == 0
+    assert (Path.cwd(), signal.getsignal(signal.SIGTERM), samples) == (home, handler, [1, 2])
+
+
+def test_samples_that_cannot_be_hashed_are_never_taken_for_known_ones(tmp_path: Path) -> None:
+    (tmp_path / "eval.py").write_text("def score(predict, data):\n    return len(data)\n")
+    needs = [torch.ones(2, requires_grad=True)] * 2
+    assert Metric(tmp_path / "eval.py:score", needs, None, 0.1, False).identity() == ""
 
 
 def test_samples_may_lie_in_a_folder(tmp_path: Path) -> None:
