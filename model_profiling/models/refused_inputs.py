@@ -18,7 +18,7 @@ from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.units import counted
 from model_profiling.models.remedies import find_remedy
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+_SIGNALS, _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD), os._exit
 _BY_NAME = "`get_example_kwarg_inputs` of the class or the file returns those given by name."
 
 
@@ -56,11 +56,11 @@ def explained_call(
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
     """Run code of the user: what it changes of the process is put back, and a child that it forks ends with it."""
-    process, leave, handlers = os.getpid(), os._exit, {each: signal.getsignal(each) for each in _SIGNALS}
+    process, handlers = os.getpid(), {each: signal.getsignal(each) for each in _SIGNALS}
 
     def end(status: int) -> NoReturn:
         if os.getpid() != process:
-            leave(status)
+            _LEAVE(status)
         raise SystemExit(status)
 
     home, os._exit = working_directory(), end
@@ -72,8 +72,8 @@ def contained() -> Iterator[None]:
         raise RuntimeError(f"{type(error).__name__}: {error}") from error
     finally:
         if os.getpid() != process:
-            leave(0)
-        os._exit = leave
+            _LEAVE(0)
+        os._exit = _LEAVE
         for each, handler in handlers.items() if threading.current_thread() is threading.main_thread() else ():
             signal.signal(each, handler)
         with contextlib.suppress(OSError):

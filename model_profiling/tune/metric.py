@@ -279,5 +279,6 @@ class Judge:
                 if name == self._base:
                     raise
                 self._scores[key] = Scores(None, failure=error.message)
-            files.write_json(self._path, self._scores)
+            # What failed once, for want of memory or space, may do another time.
+            files.write_json(self._path, {key: each for key, each in self._scores.items() if each.value is not None})
         return self._scores[key]

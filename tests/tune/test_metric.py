@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import torch
 from model_profiling.analysis.compare.comparison import MetricChange, MetricValue, PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api import exporting
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, RunError
 from model_profiling.base.on_progress import listen_to_notes, no_progress
 from model_profiling.export.check.prediction import Forward, Predictor, predicting
 from model_profiling.export.in_memory import export_module, loader
@@ -28,6 +29,7 @@ from model_profiling.gates.verdict import Limits, judge
 from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.report.charts.frame import WIDE
 from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.store.artifacts import ExportPaths
 from model_profiling.tune.bench import Bench, TuneRequest
 from model_profiling.tune.metric import Judge, Metric
 from model_profiling.tune.tune_report import document, picture
@@ -172,7 +174,7 @@ def wrong_metrics() -> dict[str, tuple[Callable[..., Any], str]]:
     }
 
 
-def test_a_metric_that_is_wrong_is_named(tmp_path: Path) -> None:
+def test_a_metric_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One export serves them all."""
     samples = [torch.full((1, 2), float(n)) for n in range(6)]
     bench, _ = judged(tmp_path, Scaled(), len, samples)
@@ -199,6 +201,23 @@ def test_a_metric_that_is_wrong_is_named(tmp_path: Path) -> None:
         listen_to_notes()
     assert notes[0] == f"talking prints: so many: 6; see {tmp_path / 'log.txt'}" and "only 6 samples" in notes[1]
     assert (tmp_path / "log.txt").read_text() == "so many: 6\n" and judge.value("fp32").value == 60
+
+    def killed(*_: Any) -> Any:
+        raise RunError("the runner was killed", "")
+
+    # What a full machine kept from being scored is scored by the next run; what was scored is kept.
+    (tmp_path / "eval.py").write_text(
+        "def score(predict, data):\n    return sum(float(predict(x).sum()) for x in data)\n"
+    )
+    metric, made = Metric(tmp_path / "eval.py:score", samples, None, 0.1, True), bench.made["fp32"]
+    (tmp_path / "other.pte").write_bytes(made.paths.pte.read_bytes() + b"\0")
+    bench.made["other"] = replace(made, paths=ExportPaths(tmp_path / "other.pte"))
+    judge = Judge(metric, bench, load)
+    judge.begin()
+    monkeypatch.setattr(judge._scorer, "scores", killed)
+    assert judge.value("other").failure == "the runner was killed"
+    kept = Judge(metric, bench, load)._scores.values()
+    assert kept and all(each.value == 60 for each in kept)
 
 
 class _Fatal(BaseException):
