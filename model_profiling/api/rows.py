@@ -62,8 +62,7 @@ ThreadRow = row_type("ThreadRow", ThreadPoint, "disabled best on_off on_off_low 
 OperatorThreadRow = row_type("OperatorThreadRow", "operator category where instances threads many", OperatorThreads)
 AdviceRow = row_type("AdviceRow", Advice)
 KernelRow = row_type(
-    "KernelRow",
-    "operator category instruction level kernels multiply_accumulates shape why_not module source_line",
+    "KernelRow", "operator category instruction level kernels multiply_accumulates shape why_not module source_line"
 )
 
 

@@ -27,8 +27,7 @@ def run(args: argparse.Namespace) -> None:
     parser = make_parser()
     # Some paths are strings to the parser, because a part of them is no path: RUN:EXPERIMENT, FILE.py:CLASS.
     of_files = dict.fromkeys(("FILE", "RUN", "SHAPE|FILE", "A", "B"), shtab.FILE)
-    kinds = {**of_files, "DIR": shtab.DIRECTORY, "MODEL": _models()}
-    _mark(parser, kinds, shtab.FILE)
+    _mark(parser, {**of_files, "DIR": shtab.DIRECTORY, "MODEL": _models()}, shtab.FILE)
     say(shtab.complete(parser, shell=args.shell) + "\n")
 
 

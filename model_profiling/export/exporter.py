@@ -350,6 +350,5 @@ def _write_tables(
     meta = _earlier_exports(paths)
     files.write_json(staged.meta, ExportMeta(meta.schema, {**meta.exports, paths.stem: record}))
     if request.save_graph:
-        kind = dict[str, list[LoweredNode]]
-        graphs = _earlier(paths.graph, kind, "graph") or {}
+        graphs = _earlier(paths.graph, dict[str, list[LoweredNode]], "graph") or {}
         files.write_json(staged.graph, {**graphs, paths.stem: nodes})

@@ -69,8 +69,7 @@ def _make(paths: ExportPaths, record: ExportRecord, load: Callable[[], LoadedMod
     request = recorded(record, asked) if load is not None else recorded_in(record, asked, working_directory())
     with files.scratch_directory(STAGING, paths.directory) as staged:
         with kept_off_terminal(False), host_untouched(request.seed):
-            model = prepare(load() if load else load_asked(request), request).model
-            _export(model, staged / paths.onnx.name)
+            _export(prepare(load() if load else load_asked(request), request).model, staged / paths.onnx.name)
         made = sorted(path for path in staged.iterdir() if path.is_file())
         hashes = {path.name: files.sha256(path) for path in made}
         files.write_json(staged / paths.onnx_stamp.name, OnnxStamp(_identity(record), versions(*_PACKAGES), hashes))

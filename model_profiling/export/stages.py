@@ -17,6 +17,7 @@ from model_profiling.base import files
 from model_profiling.base.directories import LIMITS
 from model_profiling.base.errors import KitError, RunError, SetupError
 from model_profiling.export.lower.delegation import short_path, source_line
+from model_profiling.models.refused_inputs import contained
 from model_profiling.models.remedies import find_remedy
 
 Announce = Callable[[str], None]
@@ -38,10 +39,11 @@ class Stages:
         self.announce(name)
         started = time.perf_counter()
         try:
-            yield
+            with contained():
+                yield
         except KitError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             if writes and isinstance(error, OSError):
                 raise  # the directory's fault, not the model's
             if isinstance(error, OSError) and error.errno in LIMITS:  # nor when ExecuTorch may start no program
@@ -57,7 +59,7 @@ MACHINERY = re.compile(
 )
 
 
-def stage_failed(stage: str, error: Exception, log: Path | None, said: str, captured: Any = None) -> RunError:
+def stage_failed(stage: str, error: BaseException, log: Path | None, said: str, captured: Any = None) -> RunError:
     """Write the traceback and all that torch said to `log`, and return the lines for the user.
 
     Without a log this was a check, which writes nothing. `captured` is the graph of torch.export, if it got that far:
@@ -101,8 +103,7 @@ def root_cause(error: BaseException) -> BaseException:
 
 
 def _model_line(error: BaseException) -> str:
-    frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not MACHINERY.search(frame.filename)]
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not MACHINERY.search(frame.filename)]
     if own:
         return f"at {short_path(own[-1].filename)}:{own[-1].lineno}"
     # torch puts the model's line into the text of its own errors when the frame itself is gone.

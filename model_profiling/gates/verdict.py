@@ -138,8 +138,7 @@ def _memory(pair: PairComparison, limit: float) -> tuple[Outcome, str]:
             "Measure both sides again, without --launches.",
         )
     claim = "above the peak memory of its baseline"
-    bounds = found.low_percent, found.high_percent
-    return _held(name, bounds, claim, limit, "take more launches")
+    return _held(name, (found.low_percent, found.high_percent), claim, limit, "take more launches")
 
 
 def _metric(pair: PairComparison, limit: float) -> tuple[Outcome, str]:

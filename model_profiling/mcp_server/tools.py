@@ -130,8 +130,7 @@ class Tools:
             elif each.name == "question":
                 plain.insert(0, value)
             else:
-                said = each.word_list(self._checked(each, value))
-                (plain if each.plain else flags).extend(said)
+                (plain if each.plain else flags).extend(each.word_list(self._checked(each, value)))
         return [*flags, *(["--", *plain] if plain else [])]
 
     def _checked(self, each: Parameter, value: Any) -> Any:

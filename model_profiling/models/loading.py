@@ -28,7 +28,7 @@ from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.public_zoos import ZOOS, ZooModel, zoo_name
-from model_profiling.models.refused_inputs import explained_call, own_line
+from model_profiling.models.refused_inputs import contained, explained_call, own_line
 from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers, let_signals_through, own_copy, own_inputs
 from model_profiling.models.torch_companions import watch_imports
@@ -173,7 +173,8 @@ def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callab
 def _explained(name: str) -> Iterator[None]:
     """Turn whatever a model's own code raises into an error that says what the user can do."""
     try:
-        yield
+        with contained():
+            yield
     except KitError:
         raise
     except SystemExit as error:

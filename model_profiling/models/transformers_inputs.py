@@ -51,8 +51,7 @@ def _words(module: Any, shape: tuple[int, ...]) -> torch.Tensor:
 def _boxes(module: Any) -> torch.Tensor:
     """Return the corners of words on a page, the upper left ones first."""
     most = getattr(module.config, "max_2d_position_embeddings", 1000)
-    corners = torch.randint(0, most, (*_sequences(module, _TOKENS), 2, 2))
-    return corners.sort(-2).values.flatten(-2)
+    return torch.randint(0, most, (*_sequences(module, _TOKENS), 2, 2)).sort(-2).values.flatten(-2)
 
 
 def _image(module: Any) -> torch.Tensor:

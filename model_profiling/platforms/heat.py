@@ -109,8 +109,7 @@ true"""
 
 def read_heat(device: Device) -> Heat:
     """Ask the thermal service, the battery and the clock limits in one call."""
-    said = device.script(_SCRIPT).stdout
-    service, _, rest = said.partition("--- battery")
+    service, _, rest = device.script(_SCRIPT).stdout.partition("--- battery")
     battery, _, limits = rest.partition("--- limits")
     celsius, sensor = _temperature(service, battery)
     status = re.search(r"Thermal Status: ([0-9]{1,9})(?!\d)", service)

@@ -10,6 +10,7 @@
 
 import os
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -397,12 +398,15 @@ class RunDirectory:
         name = experiment_file(manifest.model.stem, experiment, record.threads, "_samples.json")
         path = self.experiment(experiment) / name
         samples = files.read_json(path, Samples, "samples")
-        if not all(map(_possible_turns, (samples.timed, samples.traced))) or not all(
-            map(_possible_processes, (samples.starts, samples.processes))
-        ):
+        if not possible((samples.timed, samples.traced), (samples.starts, samples.processes)):
             hint = "Restore the file, or run the pipeline again."
             raise InputError(f"samples {path} contain times that no execution can have", hint)
         return samples
+
+
+def possible(turns: Iterable[list[Turn]], processes: Iterable[list[Process]]) -> bool:
+    """Return whether executions and processes can have such times, and none is there twice."""
+    return all(map(_possible_turns, turns)) and all(map(_possible_processes, processes))
 
 
 def _possible_turns(turns: list[Turn]) -> bool:

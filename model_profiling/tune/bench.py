@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from model_profiling.pipeline.side_by_side import maker_of, measure, programs_of
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.protocol import TensorInfo
 from model_profiling.store.made_by import Maker
-from model_profiling.store.run_directory import Phase, Process, Turn, experiment_file
+from model_profiling.store.run_directory import Phase, Process, Turn, experiment_file, possible
 from model_profiling.tune.tune_result import TriedVariant, TuneCost, TuneResult, TuneStep, Turns, won
 from model_profiling.tune.variants import TuneVariant
 
@@ -73,11 +73,13 @@ class _KeptChanges(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     changes: ProgramChanges
 
 
-def earlier(path: Path, key: str, maker: Maker) -> RoundTurns | None:
+def earlier(path: Path, key: str, maker: Maker, names: Set[str]) -> RoundTurns | None:
     """Return what was measured before, if it is of exactly these programs and made by the same machine and code."""
     with contextlib.suppress(InputError):
         if (found := files.read_json(path, RoundTurns, "measurements")).key == key:
-            return found
+            whole = found.turns.keys() == names and {*found.processes} == {*found.outputs} <= names
+            whole = whole and all(found.turns.values())
+            return found if whole and possible(found.turns.values(), found.processes.values()) else None
         if why := maker.difference(found.maker):
             say_note(f"existing results are not reused: {why}")
     return None
@@ -179,7 +181,7 @@ class Bench:
         """Measure programs in turns, in one of their phases if they have several, unless exactly that was before."""
         path, counts, threads = self.home / f"{place}.json", self.counts(share), self.request.threads
         maker, key = self.identified(programs, counts)
-        if not self.request.force and (known := earlier(path, key, maker)) is not None:
+        if not self.request.force and (known := earlier(path, key, maker, programs.keys())) is not None:
             return known
         started, home = time.monotonic(), self.home / "measured" / (phase.in_names if phase else "")
         outcomes = measure(self.platform, programs, home, threads, self.report, counts=counts, phase=phase)

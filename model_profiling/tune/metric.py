@@ -7,6 +7,7 @@ import io
 import itertools
 import math
 import pickle
+import reprlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,7 +30,7 @@ from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportResult
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import file_target
-from model_profiling.models.refused_inputs import own_line
+from model_profiling.models.refused_inputs import contained, own_line
 from model_profiling.models.user_file import import_file
 from model_profiling.pipeline.manifest_records import clear_directory
 from model_profiling.platforms.base import Platform
@@ -68,20 +69,20 @@ class Metric:
 
     def __call__(self, predict: Callable[..., Any], samples: list[Any]) -> float:
         with self._running(self.name):
-            value = self._score(predict, samples)
-        try:
-            number = float(value)
-        except (TypeError, ValueError):
-            number = math.nan
+            # A copy, since some take samples from the list.
+            value, number = self._score(predict, [*samples]), math.nan
+            with contextlib.suppress(TypeError, ValueError, OverflowError, RuntimeError):
+                number = float(value)
+            said = reprlib.repr(value)[:100]
         if not math.isfinite(number):
-            raise InputError(f"{self.name} returned {value!r:.100}, which is not a finite number", _AGAIN)
+            raise InputError(f"{self.name} returned {said}, which is not a finite number", _AGAIN)
         return number
 
     @contextlib.contextmanager
     def _running(self, what: str) -> Iterator[None]:
         told = bool(self._printed)
         try:
-            with kept_off_terminal(False) as said:
+            with contained(), kept_off_terminal(False) as said:
                 yield
         except KitError:
             raise
@@ -107,7 +108,7 @@ class Metric:
                 # Of a tensor the pickle would hold all that it is a part of.
                 array = np.ascontiguousarray(leaf) if hasattr(leaf, "__array__") else None
                 digest.update(pickle.dumps(leaf if array is None else array))
-        except (pickle.PicklingError, TypeError, AttributeError, ValueError, RecursionError):
+        except (pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError):
             return ""
         return digest.hexdigest()
 
@@ -283,5 +284,6 @@ class Judge:
                 if name == self._base:
                     raise
                 self._scores[key] = Scores(None, failure=error.message)
-            files.write_json(self._path, self._scores)
+            # What failed once, for want of memory or space, may do another time.
+            files.write_json(self._path, {key: each for key, each in self._scores.items() if each.value is not None})
         return self._scores[key]

@@ -17,13 +17,7 @@ from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer
 from model_profiling.report.drawing.theme import BEFORE, LIGHT, Theme
 from model_profiling.report.drawing.vega import draw
 from model_profiling.report.words import bounded_factor, drop_text
-from model_profiling.tune.tune_result import (
-    LEAST_SQNR_DB,
-    MetricSummary,
-    Sme2Outlook,
-    TriedVariant,
-    TuneResult,
-)
+from model_profiling.tune.tune_result import LEAST_SQNR_DB, MetricSummary, Sme2Outlook, TriedVariant, TuneResult
 
 _MOST_STEPS, _MOST_FAILED, _HEIGHT = 3, 2, 300
 

@@ -100,6 +100,8 @@ def test_another_failure_is_the_models_own() -> None:
     ("code", "said", "fix"),
     [
         ("raise SystemExit(2)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
+        ("class End(BaseException): pass\nraise End('now')", "RuntimeError: End: now", "the model's own code"),
+        ("import os; os._exit(0)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
         ("from . import layers", "(at net.py:1): a relative import in a file", "Import by name"),
         (
             "raise AssertionError('Torch not compiled with CUDA enabled')",

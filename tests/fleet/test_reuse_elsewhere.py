@@ -89,9 +89,19 @@ def test_a_round_of_tune_is_measured_again_by_other_libraries(
     key, maker = now()
     path = tmp_path / "round-1.json"
     files.write_json(path, RoundTurns(key, {"fp32": [Turn(0, 0.0, [1])]}, maker))
-    assert earlier(path, *now()) is not None and notes == []
+    assert earlier(path, *now(), {"fp32"}) is not None and notes == []
+    # What was damaged is measured again, too.
+    damaged: list[dict[str, list[Turn]]] = [
+        {},
+        {"fp32": []},
+        {"fp32": [Turn(0, 0.0, [0])]},
+        {"int8": [Turn(0, 0.0, [1])]},
+    ]
+    for turns in damaged:
+        files.write_json(tmp_path / "damaged.json", RoundTurns(key, turns, maker))
+        assert earlier(tmp_path / "damaged.json", *now(), {"fp32"}) is None
     replace_backend(libraries)
-    assert earlier(path, *now()) is None
+    assert earlier(path, *now(), {"fp32"}) is None
     assert notes == [f"existing results are not reused: the runner's libraries changed ({BACKEND})"]
     # Inputs decide as well.
     given = tmp_path / "input.npy"

@@ -22,13 +22,14 @@ import pytest
 from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.accuracy.numerics import Gap, read_numerics
 from model_profiling.analysis.advice.finding import Evidence
+from model_profiling.analysis.compare.comparison import AutoComparison
 from model_profiling.analysis.compare.metrics import compute_metrics
 from model_profiling.analysis.compare.onnx_profile import onnx_side
 from model_profiling.analysis.compare.runtime_comparison import read_runtimes
 from model_profiling.analysis.graph.operator_work import _work
 from model_profiling.analysis.movement.inverse_transposes import cancelling_transposes
 from model_profiling.analysis.movement.layout_reasons import explain_layout, moved_bytes
-from model_profiling.analysis.process.memory import program_memory
+from model_profiling.analysis.process.memory import memory, program_memory
 from model_profiling.analysis.roofs.roof_rates import Rates, read_roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.roofs.roofline import roofline
@@ -54,7 +55,8 @@ from model_profiling.analysis.sme2.target import Target, read_target
 from model_profiling.analysis.sme2.xnntrace import read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
-from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.analysis.timing.latency import Comparison, summarise
+from model_profiling.analysis.timing.latency import compare as compare_turns
 from model_profiling.analysis.timing.profile import profiles
 from model_profiling.base import files
 from model_profiling.base.elf import read_library
@@ -100,12 +102,25 @@ from model_profiling.report.content.runtimes import section as runtimes_section
 from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.report.terminal import render
 from model_profiling.runner.loaded_libraries import loaded_libraries
-from model_profiling.runner.protocol import decode_message
+from model_profiling.runner.protocol import TensorInfo, decode_message
 from model_profiling.runner.trace_file import read_trace
 from model_profiling.store import transaction
-from model_profiling.store.artifacts import ROOFS, RUN_NUMERICS, RUNTIMES, ExportMeta, ExportPaths, TensorFile
+from model_profiling.store.artifacts import (
+    AUTO_COMPARISON,
+    ROOFS,
+    RUN_NUMERICS,
+    RUNTIMES,
+    ExportMeta,
+    ExportPaths,
+    RewriteChoice,
+    TensorFile,
+)
 from model_profiling.store.derived import fingerprint, read_index
-from model_profiling.store.run_directory import MOST_TOKENS, Process, RunDirectory, Samples
+from model_profiling.store.made_by import Machine, Maker
+from model_profiling.store.run_directory import MOST_TOKENS, Process, RunDirectory, Samples, Turn
+from model_profiling.tune.bench import RoundTurns, earlier
+from model_profiling.tune.tune_result import appended
+from sme2_kit import compare as compare_runs
 from tests.helpers import fuzz_mutations as mutations
 from tests.helpers import onnx_forge
 from tests.helpers import runtime_forge as forged_runtimes
@@ -685,12 +700,50 @@ def _run_file(name: str) -> Callable[[bytes, Path], None]:
     return read
 
 
+@functools.cache
+def _auto_seed() -> bytes:
+    """A program with two rewrites beside one without, as `profile` compares them."""
+    experiments = f"{RUN}:linux_fp16arith_off", f"{RUN}:{_ON}"
+    pairs = [pair.compared for pair in compare_runs(*experiments).pairs]
+    choices = [RewriteChoice("mean", True, "7 % of the time"), RewriteChoice("layout", False, "no gain")]
+    return msgspec.json.encode(AutoComparison("", "auto.pte", "0" * 64, choices, pairs))
+
+
+_ROUND = RoundTurns(
+    "key",
+    {name: [Turn(turn, 0.1, [1000 + turn], 0, turn) for turn in range(6)] for name in ("fp32", "int8")},
+    processes={name: [Process(0, 0.5, 9)] for name in ("fp32", "int8")},
+    outputs={name: [TensorInfo([1, 4], "float32")] for name in ("fp32", "int8")},
+)
+
+
+def _round_seeds() -> list[bytes]:
+    """What tune keeps of a round; of a language model with what it says of its processes."""
+    return [msgspec.json.encode(each) for each in (_ROUND, RoundTurns("key", _ROUND.turns))]
+
+
+def _maker() -> Maker:
+    record = RunDirectory(RUN).manifest().experiments[_ON]
+    return Maker(record.machine or Machine("x", []), record.runner)
+
+
+def _read_round(path: Path) -> None:
+    """It is used as it is kept, or measured again."""
+    if (found := earlier(path, "key", _maker(), _ROUND.turns.keys())) is not None:
+        both = appended(found.turns, found.turns)
+        compare_turns(("fp32", both["fp32"]), ("int8", both["int8"]), paired=True)
+        [summarise(turns) for turns in found.turns.values()]
+        [memory(Samples([], [], processes=found.processes[name])) for name in found.processes]
+        [read_outputs(path.with_name("output"), outputs) for outputs in found.outputs.values()]
+
+
 def _prepare_used(folder: Path) -> None:
     """A run with two numbers of threads, roofs, other runtimes, and a record of accuracy."""
     home = forge_run(RUN, folder / "run", 6, 4, threads=(1, 2))
     (home / ROOFS).write_bytes(_roofs_seeds()[0])
     sha256 = {"pte_sha256": RunDirectory(home).manifest().model.sha256}
-    for name, seed in ((RUN_NUMERICS, _numerics_seeds()[1]), (RUNTIMES, _runtimes_seeds()[0])):
+    seeds = {RUN_NUMERICS: _numerics_seeds()[1], RUNTIMES: _runtimes_seeds()[0], AUTO_COMPARISON: _auto_seed()}
+    for name, seed in seeds.items():
         (home / name).write_bytes(msgspec.json.encode(msgspec.json.decode(seed) | sha256))
 
 
@@ -699,10 +752,11 @@ def _used_files() -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as scratch:
         _prepare_used(Path(scratch))
         home = Path(scratch) / "run"
-        return {path.relative_to(home).as_posix(): path.read_bytes() for path in sorted(home.rglob("*.json"))}
+        found = [*sorted(home.rglob("*.json")), *sorted(home.rglob("*.etdump"))]
+        return {path.relative_to(home).as_posix(): path.read_bytes() for path in found}
 
 
-def _used(name: str) -> Reader:
+def _used(name: str, mutate: mutations.Mutator = mutations.json_values) -> Reader:
     """All commands on a run whose file of this name is damaged; the others are what they were."""
 
     def file() -> str:
@@ -717,8 +771,8 @@ def _used(name: str) -> Reader:
     def seeds() -> list[bytes]:
         return [_used_files()[file()]]
 
-    called = f"used_{name.strip('_').removesuffix('.json')}"
-    return Reader(called, seeds, mutations.json_values, read, _prepare_used, 0.03)
+    called = f"used_{name.strip('_.').removesuffix('.json')}"
+    return Reader(called, seeds, mutate, read, _prepare_used, 0.03)
 
 
 def _read_output(path: Path) -> None:
@@ -797,7 +851,9 @@ READERS = {
             _read_export_meta,
             _prepare_export,
         ),
-        *map(_used, ("manifest.json", RUN_NUMERICS, RUNTIMES, ROOFS, "_samples.json")),
+        *map(_used, ("manifest.json", RUN_NUMERICS, RUNTIMES, ROOFS, "_samples.json", AUTO_COMPARISON)),
+        _used(".etdump", mutations.binary),
+        Reader("tune_round", _round_seeds, mutations.json_values, _alone(_read_round)),
         Reader("npy", _files(SEEDS / "output.npy"), mutations.binary, _read_npy),
         Reader("kernel_trace", _kernel_trace_seeds, mutations.text, _read_kernel_trace),
         Reader("runner_line", _LINES, mutations.json_values, _read_line),

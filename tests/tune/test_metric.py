@@ -1,10 +1,13 @@
 """tune holds programs to the user's own metric: each runs in the kit's runner, and what int8 ruins stays in fp32."""
 
 import json
+import os
 import runpy
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,7 @@ import sme2_kit
 from model_profiling.analysis.compare.comparison import MetricChange, MetricValue, PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api import exporting
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, RunError
 from model_profiling.base.on_progress import listen_to_notes, no_progress
 from model_profiling.export.check.prediction import Forward, Predictor, predicting
 from model_profiling.export.in_memory import export_module, loader
@@ -27,6 +30,7 @@ from model_profiling.gates.verdict import Limits, judge
 from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.report.charts.frame import WIDE
 from model_profiling.report.drawing.theme import LIGHT
+from model_profiling.store.artifacts import ExportPaths
 from model_profiling.tune.bench import Bench, TuneRequest
 from model_profiling.tune.metric import Judge, Metric
 from model_profiling.tune.tune_report import document, picture
@@ -221,7 +225,7 @@ def wrong_metrics() -> dict[str, tuple[Callable[..., Any], str]]:
     }
 
 
-def test_a_metric_that_is_wrong_is_named(tmp_path: Path) -> None:
+def test_a_metric_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One export serves them all."""
     samples = [torch.full((1, 2), float(n)) for n in range(6)]
     bench, _ = judged(tmp_path, Scaled(), len, samples)
@@ -248,6 +252,72 @@ def test_a_metric_that_is_wrong_is_named(tmp_path: Path) -> None:
         listen_to_notes()
     assert notes[0] == f"talking prints: so many: 6; see {tmp_path / 'log.txt'}" and "only 6 samples" in notes[1]
     assert (tmp_path / "log.txt").read_text() == "so many: 6\n" and judge.value("fp32").value == 60
+
+    def killed(*_: Any) -> Any:
+        raise RunError("the runner was killed", "")
+
+    # What a full machine kept from being scored is scored by the next run; what was scored is kept.
+    (tmp_path / "eval.py").write_text(
+        "def score(predict, data):\n    return sum(float(predict(x).sum()) for x in data)\n"
+    )
+    metric, made = Metric(tmp_path / "eval.py:score", samples, None, 0.1, True), bench.made["fp32"]
+    (tmp_path / "other.pte").write_bytes(made.paths.pte.read_bytes() + b"\0")
+    bench.made["other"] = replace(made, paths=ExportPaths(tmp_path / "other.pte"))
+    judge = Judge(metric, bench, load)
+    judge.begin()
+    monkeypatch.setattr(judge._scorer, "scores", killed)
+    assert judge.value("other").failure == "the runner was killed"
+    kept = Judge(metric, bench, load)._scores.values()
+    assert kept and all(each.value == 60 for each in kept)
+
+
+class _Fatal(BaseException):
+    pass
+
+
+class _NoNumber:
+    def __float__(self) -> float:
+        raise OSError("no number")
+
+
+def _fails(predict: Any, data: Any) -> float:
+    raise _Fatal("for good")
+
+
+@pytest.mark.parametrize(
+    ("score", "said"),
+    [
+        (lambda predict, data: 10**400, "not a finite number"),
+        (lambda predict, data: torch.ones((), device="meta"), "not a finite number"),
+        (lambda predict, data: _NoNumber(), "OSError: no number"),
+        (lambda predict, data: os._exit(0), "SystemExit: 0"),
+        (_fails, "_Fatal: for good"),
+    ],
+)
+def test_whatever_a_metric_does_is_said_and_not_called_a_bug(score: Any, said: str) -> None:
+    with pytest.raises(InputError) as raised:
+        Metric(score, [1, 2], None, 0.1, False)(lambda sample: sample, [1, 2])
+    assert said in raised.value.message
+
+
+def test_a_metric_leaves_the_process_as_it_was() -> None:
+    """Its working directory, its signals and the list of samples; and what it forks does not go on as the kit."""
+    home, handler, samples = Path.cwd(), signal.getsignal(signal.SIGTERM), [1, 2]
+
+    def score(predict: Any, data: list[int]) -> float:
+        os.chdir("/")
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        data.clear()
+        return float(os.waitpid(child, 0)[1]) if (child := os.fork()) else 1.0
+
+    assert Metric(score, samples, None, 0.1, False)(lambda sample: sample, samples) == 0
+    assert (Path.cwd(), signal.getsignal(signal.SIGTERM), samples) == (home, handler, [1, 2])
+
+
+def test_samples_that_cannot_be_hashed_are_never_taken_for_known_ones(tmp_path: Path) -> None:
+    (tmp_path / "eval.py").write_text("def score(predict, data):\n    return len(data)\n")
+    needs = [torch.ones(2, requires_grad=True)] * 2
+    assert Metric(tmp_path / "eval.py:score", needs, None, 0.1, False).identity() == ""
 
 
 def test_samples_may_lie_in_a_folder(tmp_path: Path) -> None:

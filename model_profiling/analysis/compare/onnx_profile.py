@@ -95,8 +95,7 @@ def _profile(executions: Sequence[onnx.OrtExecution], launch_of: "np.typing.NDAr
     own = np.array([execution.own_us for execution in executions], dtype=np.float64).reshape(shape).T
     starts = np.array([execution.start_us for execution in executions], dtype=np.float64).reshape(shape).T
     whole = np.array([execution.whole_us for execution in executions], dtype=np.float64)
-    beyond = whole - own.sum(axis=0)
-    own = own + np.minimum(0.5, beyond / max(1, len(nodes)))
+    own = own + np.minimum(0.5, (whole - own.sum(axis=0)) / max(1, len(nodes)))
     times = 1e3 * np.vstack([own, whole - own.sum(axis=0)])
     instances = tuple(_instance(place, node) for place, node in enumerate(nodes))
     return Profile(

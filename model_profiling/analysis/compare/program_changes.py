@@ -206,8 +206,7 @@ def _groups(sides: Sequence[Sequence[InstanceTime]], linked: Sequence[bool]) -> 
     """Return what is one in both programs. Where only one has lines, its lines hold what their operators match."""
     by_line = all(linked)
     parts = [_lines(side) if by_line else _operators(side) for side in sides]
-    matches = match_parts(*parts)
-    groups = [_group(parts, match) for match in matches]
+    groups = [_group(parts, match) for match in match_parts(*parts)]
     if by_line or not any(linked):
         return groups
     side = linked.index(True)

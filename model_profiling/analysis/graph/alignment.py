@@ -14,7 +14,7 @@ from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import KitError
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
-from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue
+from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode
 from model_profiling.upstream.names_in_files import OPERATORS
 from model_profiling.upstream.reliance import holds
 
@@ -179,13 +179,10 @@ def _parts(
     narrow = [position for position in positions if "(ND, X16)" in operators[position].operator]
     if not narrow or len(narrow) == len(positions):
         return [(positions, nodes)]
-    entering = [node for node in nodes if node.inputs and _is_narrow(node.inputs[0])]
+    first = [(node, value) for node in nodes for value in node.inputs[:1]]
+    entering = [n for n, v in first if v.dtype == "bf16" or (v.external is not None and v.dtype != FP32)]
     wide = [position for position in positions if position not in set(narrow)]
     return [(narrow, entering), (wide, [node for node in nodes if node not in entering])]
-
-
-def _is_narrow(value: XnnpackValue) -> bool:
-    return value.dtype == "bf16" or (value.external is not None and value.dtype != FP32)
 
 
 def _family(operator: Operator) -> str:

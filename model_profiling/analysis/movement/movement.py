@@ -108,8 +108,7 @@ def _chain(breakdown: Breakdown, graph: "ModelGraph", members: list[int]) -> Cha
         calls = {entry.instruction for entry in entries}
         around = {graph.flow.steps[p].instruction if p != INPUT else None for p in sources | readers}
         boundary = len(calls) > 1 or bool(around - calls) or bool(inside & graph.flow.returned)
-    names = [entry.name for entry in entries]
-    return Chain(names, ms, ms / whole if whole else 0.0, before, after, boundary)
+    return Chain([entry.name for entry in entries], ms, ms / whole if whole else 0.0, before, after, boundary)
 
 
 def _named(breakdown: Breakdown, graph: "ModelGraph", places: set[int]) -> str:

@@ -178,8 +178,7 @@ def read_turns(path: Path, table: CategoryTable) -> list[Turn]:
 
 
 def _profile(rows: list[dict[str, str]], table: CategoryTable) -> Profile:
-    runs = np.array([int(row["run"]) for row in rows])
-    executions = len(np.unique(runs))
+    executions = len(np.unique(np.array([int(row["run"]) for row in rows])))
     if executions == 0 or len(rows) % executions or len({row["index"] for row in rows}) * executions != len(rows):
         raise ValueError("its runs do not have the same operators")
     shape = (executions, len(rows) // executions)

@@ -239,11 +239,7 @@ def _finished(run: "RunView", name: str) -> Side:
         phase=record.phase,
         preempted=preempted_traces(samples, record.stops_clock),
         origin=ProgramOrigin(
-            manifest.model.file(),
-            record.method or "forward",
-            record.tokens_read,
-            run.run_directory.analysis_path,
-            name,
+            manifest.model.file(), record.method or "forward", record.tokens_read, run.run_directory.analysis_path, name
         ),
         accuracy=against_eager(name, outputs, home, manifest.model.export, record.phase),
     )

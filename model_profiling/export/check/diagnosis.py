@@ -122,8 +122,7 @@ class Attempts:
         piece = replace(prepared, inputs=list(call), outputs=kept)
         parts = {"inputs": samples.describe(piece.inputs, f"{self.request.paths.stem}_inputs", "input", ())}
         parts |= {"outputs": samples.describe(kept, f"{self.request.paths.stem}_expected", "output", ())}
-        record = msgspec.structs.replace(self.record, **parts, files={})
-        failure = self._executed(made, piece, record).failure
+        failure = self._executed(made, piece, msgspec.structs.replace(self.record, **parts, files={})).failure
         return failure is not None and failure.wrong
 
     def _executed(self, program: Any, prepared: Any, record: ExportRecord | None = None) -> VerificationOutcome:

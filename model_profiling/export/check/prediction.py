@@ -121,6 +121,8 @@ class Predictor:
     known: dict[str, list[TensorInfo]] = field(default_factory=dict)
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
+        if not self.home.exists():
+            raise InputError("predict was called after its program ended", "Call the predict that score was given.")
         given = [samples.npy_bytes(tensor) for tensor in self._checked(self.forward.tensors(inputs, keywords))]
         base = self.home / hashlib.sha256(b"".join(given)).hexdigest()
         if base.name not in self.known:

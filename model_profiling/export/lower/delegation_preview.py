@@ -87,8 +87,7 @@ def _written(program: Any) -> Iterator[ExportPaths]:
 def _missing(paths: ExportPaths, lowered: LoweredProgram) -> tuple[list[UndelegatedOperator] | None, str]:
     """Return what the program calls and the runner does not have, with the lines of the model; or why nobody knows."""
     try:
-        build = build_runner()
-        names = missing_operators(build, paths.pte)
+        names = missing_operators(build_runner(), paths.pte)
     except SetupError as error:
         return None, error.message
     found = []

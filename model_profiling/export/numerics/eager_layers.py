@@ -168,8 +168,7 @@ class LayersApart:
                     made if quantizer is None else _copied(graph, quantizer, {**copies, node: made})
                 )
         graph.output(tuple(outputs[layer.reference] for layer in group))
-        module = torch.fx.GraphModule(self._module, graph)
-        captured = capture(module, tuple(inputs), {}, None)
+        captured = capture(torch.fx.GraphModule(self._module, graph), tuple(inputs), {}, None)
         program = home / "apart.pte"
         files.write_bytes(program, bytes(emit(lower(captured, **self._lowering)).buffer))
         for number, tensor in enumerate(inputs):

@@ -62,8 +62,7 @@ def _product(program: ExportedProgram, node: Any) -> Any:
 
 def _bmm(program: ExportedProgram, node: Any, left: Any, right: Any, batch: int) -> Any:
     inner, columns = _shape(right)[-2:]
-    rows = math.prod(_shape(left)) // inner // batch
-    left = reshaped(program, node, left, [batch, rows, inner])
+    left = reshaped(program, node, left, [batch, math.prod(_shape(left)) // inner // batch, inner])
     return step(program, node, aten.bmm.default, left, reshaped(program, node, right, [batch, inner, columns]))
 
 

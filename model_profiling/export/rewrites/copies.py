@@ -31,8 +31,7 @@ LARGEST_CONSTANT = 1 << 20
 
 def find(program: ExportedProgram) -> list[Any]:
     """Return the copies and views that run outside the delegate, and need not."""
-    found = calls(program, *EXPANDING, *REPEATING, *SPLITTING, *VIEWING)
-    return [node for node in found if _fits(node)]
+    return [node for node in calls(program, *EXPANDING, *REPEATING, *SPLITTING, *VIEWING) if _fits(node)]
 
 
 def apply(program: ExportedProgram) -> int:

@@ -78,8 +78,7 @@ def recompute(node: torch.fx.Node) -> None:
 def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: Any) -> Any:
     """Return a new operator that stands at the same line of the model as `like`."""
     made = program.graph.call_function(target, args)
-    values = torch.fx.map_arg(args, lambda node: node.meta["val"])
-    made.meta = {**like.meta, "val": target(*values)}
+    made.meta = {**like.meta, "val": target(*torch.fx.map_arg(args, lambda node: node.meta["val"]))}
     return made
 
 
@@ -212,8 +211,7 @@ def replace(program: torch.export.ExportedProgram, node: Any, new: Any) -> None:
     """Put `new` where `node` was; who read the tensor that `node` changed in place reads `new` from then on."""
     if _in_place(node):
         order = {each: number for number, each in enumerate(program.graph.nodes)}
-        changed = node.args[0]
-        changed.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[node])
+        node.args[0].replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[node])
     replace_uses(program, node, new)
     program.graph.erase_node(node)
 

@@ -105,13 +105,10 @@ def _image(program: ExportedProgram, node: Any) -> Any:
 
     centred = step(program, node, aten.sub.Tensor, image, average(image))
     result = _divided(program, node, centred, average, channels // groups * pixels)
-    weights = [_per_channel(program, node, given[name]) for name in ("weight", "bias")]
+    factors = (given["weight"], given["bias"])
+    weights = [w and step(program, node, aten.reshape.default, w, [1, channels, 1, 1]) for w in factors]
     result = _affine(program, node, result, *weights)
     return reshaped(program, node, result, shape)
-
-
-def _per_channel(program: ExportedProgram, node: Any, weight: Any) -> Any:
-    return weight and step(program, node, aten.reshape.default, weight, [1, weight.meta["val"].shape[0], 1, 1])
 
 
 def _divided(program: ExportedProgram, node: Any, centred: Any, average: Average, length: int) -> Any:

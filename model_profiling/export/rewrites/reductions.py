@@ -121,8 +121,7 @@ def _product(program: ExportedProgram, node: Any) -> Any:
         weight = constant(program, torch.full((1, length, 1, 1), scale / length, dtype=node.meta["val"].dtype))
         result = step(program, node, aten.conv2d.default, source, weight)
     elif axes[-1] == len(shape) - 1:
-        rows = reshaped(program, node, source, [*shape[: axes[0]], length])
-        result = row_average(program, node, rows, scale)
+        result = row_average(program, node, reshaped(program, node, source, [*shape[: axes[0]], length]), scale)
     else:
         batch, inner = math.prod(shape[: axes[0]]), math.prod(shape[axes[-1] + 1 :])
         weight = torch.full((batch, 1, length), scale / length, dtype=node.meta["val"].dtype)

@@ -133,8 +133,7 @@ def _images(program: ExportedProgram, node: Any) -> Any:
     ]
     stack = step(program, node, aten.cat.default, covered, 2) if len(covered) > 1 else covered[0]
     images = step(program, node, aten.reshape.default, stack, [batch * depth, channels * kernel[2], height, width])
-    shape = [outputs, kernel[1] * kernel[2], *kernel[3:]]
-    weight = _reshaped(program, node, given["weight"], shape)
+    weight = _reshaped(program, node, given["weight"], [outputs, kernel[1] * kernel[2], *kernel[3:]])
     told = (weight, given["bias"], stride[1:], inner, dilation[1:], groups)
     result = step(program, node, aten.conv2d.default, images, *told)
     rows, columns = result.meta["val"].shape[2:]

@@ -118,8 +118,7 @@ def _standardised(ranks: Floats) -> Floats:
     variance = centred[:1].var() * n / (n - 1)
     if variance == 0:
         return np.zeros_like(sums)  # all values are equal
-    deviations = np.sqrt(variance * sizes * (n - sizes) / n)
-    return np.asarray(sums / deviations, dtype=np.float64)
+    return np.asarray(sums / np.sqrt(variance * sizes * (n - sizes) / n), dtype=np.float64)
 
 
 def _shuffled(ranks: Floats) -> Floats:

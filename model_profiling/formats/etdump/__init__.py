@@ -93,8 +93,7 @@ def nest(dump: Etdump) -> Nesting:
     """Attach each event to the next `Method::execute` and the next call of its block, since parents end last."""
     events = dump.events
     is_execute = (events.name == dump.code(EXECUTE)) & ~events.delegated
-    codes = [code for code in map(dump.code, CALLS) if code >= 0]
-    is_call = np.isin(events.name, codes) & ~events.delegated
+    is_call = np.isin(events.name, [code for code in map(dump.code, CALLS) if code >= 0]) & ~events.delegated
     # Loading has chain -1. Times would not do as a test: a delegate may count with a clock of its own.
     in_method = events.chain >= 0
     execute = _next(is_execute, events.block)

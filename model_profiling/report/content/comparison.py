@@ -74,8 +74,7 @@ def report(pairs: Sequence[ProgramPair], title: str = "") -> Report:
         for key, pair in keyed(pairs, "").items()
         for section in _sections(pair, key, "" if len(pairs) == 1 else f"{_name(pair)}: ")
     ]
-    first = opening([pair.compared for pair in pairs], title)
-    return msgspec.structs.replace(first, sections=sections)
+    return msgspec.structs.replace(opening([pair.compared for pair in pairs], title), sections=sections)
 
 
 def opening(pairs: Sequence[PairComparison], title: str = "") -> Report:

@@ -153,8 +153,7 @@ def group_norm(rb: Rebuild, node: Any) -> Value | None:
     given: list[Any] = list(node.args[2:5])
     weight, bias, eps = given + [None, None, 1e-5][len(given) :]
     rb.saved.append(node)
-    flat = rb.view(value, (batch, 1, math.prod(value.shape) // batch))
-    made = rb.step(node.target, flat, 1, None, None, eps)
+    made = rb.step(node.target, rb.view(value, (batch, 1, math.prod(value.shape) // batch)), 1, None, None, eps)
     result = rb.image(value_of(value.layout, made))
     for target, factor in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
         if factor is not None:

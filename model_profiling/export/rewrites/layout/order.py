@@ -84,8 +84,7 @@ class Layout:
                 parts[axis].append((piece, (dim, len(taken))))
                 taken.append(piece)
             dims.append(tuple(taken))
-        order = tuple(new for axis in self.order for _, new in parts[axis])
-        return Layout(tuple(dims), order).simplified()
+        return Layout(tuple(dims), tuple(new for axis in self.order for _, new in parts[axis])).simplified()
 
     def cut(self, cuts: dict[int, tuple[int, ...]]) -> "Layout":
         """Cut dimensions into smaller axes, of the sizes given, each of which divides one that is there."""
@@ -100,8 +99,7 @@ class Layout:
                     pieces.setdefault((dim, number), []).append((dim, new))
                     left //= size
             dims[dim] = tuple(sizes)
-        order = tuple(new for axis in self.order for new in pieces.get(axis, [axis]))
-        return Layout(tuple(dims), order)
+        return Layout(tuple(dims), tuple(new for axis in self.order for new in pieces.get(axis, [axis])))
 
     def simplified(self) -> "Layout":
         """Join axes that follow each other both in their dimension and in memory."""

@@ -135,8 +135,7 @@ def cat(rb: Rebuild, node: Any) -> Value | None:
 
 
 def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None:
-    rest = [replace(value, layout=without(value.layout, dim)) for value in held]
-    cuts = common_cuts(rest)
+    cuts = common_cuts([replace(value, layout=without(value.layout, dim)) for value in held])
     if cuts is None:
         return None
     largest = max(held, key=lambda value: (math.prod(value.shape), value.layout.is_contiguous))
