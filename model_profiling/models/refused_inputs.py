@@ -75,7 +75,7 @@ def contained() -> Iterator[None]:
             _LEAVE(0)
         os._exit = _LEAVE
         for each, handler in handlers.items() if threading.current_thread() is threading.main_thread() else ():
-            signal.signal(each, handler)
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
         with contextlib.suppress(OSError):
             os.chdir(home or ".")
 
