@@ -30,7 +30,7 @@ _ALLOWED = {
     "cli/process.py: os.open": _WRITES,
     "cli/report.py: webbrowser.open": _NO_FILE,
     "store/derived.py: path.read_bytes": _OWN,
-    "formats/etdump/reader.py: mmap.mmap": _OPENED,
+    "formats/etdump/__init__.py: mmap.mmap": _OPENED,
     "formats/etrecord/reader.py: self._zip.open": _OPENED,
     "formats/etrecord/reader.py: zipfile.ZipFile": _OPENED,
     "export/lower/io_layout.py: path.open": _WRITES,

@@ -12,6 +12,7 @@ from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.profile import Instance
 from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import KitError
+from model_profiling.base.grouping import by_key
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue
@@ -154,10 +155,7 @@ def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) 
     """
     if len(nodes) <= ran:
         return nodes
-    readers: dict[int, list[tuple[str, int]]] = {}
-    for node in every:
-        for place, value in enumerate(node.inputs):
-            readers.setdefault(value.number, []).append((node.op, place))
+    readers = by_key((value.number, (node.op, place)) for node in every for place, value in enumerate(node.inputs))
     kept = [node for node in nodes if not (node.op == TRANSPOSE and _becomes_flag(node, readers))]
     return kept if len(kept) == ran else nodes
 

@@ -17,6 +17,7 @@ from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import Where
 from model_profiling.analysis.timing.work import BITS
 from model_profiling.base import files
+from model_profiling.base.grouping import by_key
 from model_profiling.formats.graph_terms import base_name
 
 DIRECTORY = Path(__file__).parents[2] / "targets" / "cores"
@@ -61,10 +62,7 @@ class CorePrices(msgspec.Struct, frozen=True, tag="core_prices", tag_field="kind
 
     @functools.cached_property
     def _by_operator(self) -> dict[tuple[Where, str], list[Price]]:
-        found: dict[tuple[Where, str], list[Price]] = {}
-        for price in self.prices:
-            found.setdefault((price.where, price.operator), []).append(price)
-        return found
+        return by_key(((price.where, price.operator), price) for price in self.prices)
 
     def price(self, where: Where, operator: str, element: str) -> Price | None:
         """Return the price of an operator; of its nearest type where its own has none, of all others of its place."""

@@ -17,6 +17,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.base.grouping import by_key
 
 _TABLE = Path(__file__).with_name("operator_categories.txt")
 
@@ -225,11 +226,7 @@ def _registered_names(name: str) -> list[str]:
 
 
 def _by_name(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
-    for rule in rules:
-        for name in rule.names:
-            found.setdefault(name.casefold(), []).append(rule)
-    return found
+    return by_key((name.casefold(), rule) for rule in rules for name in rule.names)
 
 
 _ALGORITHMS = {name.casefold(): name for name in ALGORITHMS}
@@ -242,10 +239,7 @@ _REGISTERED = {
 }
 _NAMESPACES = {namespace for namespace, _ in _REGISTERED}
 _LEFT_OUT = _NAMESPACES - {_SCALARS}
-_NAMESPACES_OF: dict[str, list[str]] = {}
-for _namespace, _name in _REGISTERED:
-    if _namespace in _LEFT_OUT:
-        _NAMESPACES_OF.setdefault(_name, []).append(_namespace)
+_NAMESPACES_OF = by_key((_name, _namespace) for _namespace, _name in _REGISTERED if _namespace in _LEFT_OUT)
 _PORTABLE = {f"{namespace}::{name}": rule for (namespace, name), rule in _REGISTERED.items()}
 _PORTABLE |= {name: _REGISTERED[namespaces[0], name] for name, namespaces in _NAMESPACES_OF.items()}
 

@@ -10,11 +10,9 @@ from model_profiling.report.content import (
     kernels,
     latency,
     method,
-    modules,
     numerics,
     operators,
     phases,
-    reproduce,
     roofline,
     runtimes,
     startup,
@@ -35,7 +33,7 @@ def report(run: RunView, title: str = "") -> Report:
         operators.operators(near),
         time.changes(near),
         runtimes.of_auto(run.auto),
-        modules.section(near),
+        structure.modules(near),
         roofline.section(near),
         Section("findings", "More to do", [*blocks], True, result) if blocks else None,
         forecast.section(run),
@@ -49,7 +47,7 @@ def report(run: RunView, title: str = "") -> Report:
         kernels.section(near),
         method.not_measured(run),
         method.environment(run),
-        reproduce.section(run),
+        method.reproduce(run),
     ]
     first = first_screen.report(run)
     return msgspec.structs.replace(
