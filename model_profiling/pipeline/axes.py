@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from model_profiling.base.errors import InputError
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.pipeline.config_types import ACCELERATOR, MOST_COUNTS, MOST_THREADS, Analysis, Config, Experiment
 from model_profiling.platforms.base import Platform
 from model_profiling.runner import features

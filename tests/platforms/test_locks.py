@@ -40,7 +40,7 @@ from model_profiling.platforms.locks import (
 )
 from model_profiling.platforms.platform_table import Choice, checked, checked_machine, named
 from model_profiling.platforms.remote import board
-from model_profiling.platforms.remote.adb import choose_device
+from model_profiling.platforms.remote.android import choose_device
 from tests.conftest import QUICK, ROOT, needs_hardware
 from tests.helpers.adb_lab import short, write_config
 from tests.helpers.waiting import until

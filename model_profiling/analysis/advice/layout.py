@@ -9,7 +9,7 @@ from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKi
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import is_custom
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name

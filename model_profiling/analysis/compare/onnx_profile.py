@@ -17,7 +17,7 @@ from model_profiling.analysis.timing.categories import ONNX_RULES, UNKNOWN, Oper
 from model_profiling.analysis.timing.profile import NO_CHAIN, Instance, Profile
 from model_profiling.analysis.timing.work import BITS, ONNX_ELEMENTS, Product, Work
 from model_profiling.base.errors import InputError, KitError
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.formats import onnx
 
 # What ONNX Runtime's optimizer adds to the name of a node, or of an output, for what it puts in their place.

@@ -12,7 +12,7 @@ from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.profile import Instance
 from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import KitError
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode, XnnpackValue

@@ -18,7 +18,7 @@ from model_profiling.analysis.movement.inverse_transposes import (
 )
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.analysis.timing.work import BITS
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import INPUT, packet, unique
 from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
 from model_profiling.formats.pte.dataflow import DataFlow, FlowStep

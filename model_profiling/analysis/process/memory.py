@@ -12,7 +12,7 @@ from model_profiling.analysis.process.startup import as_turns, unknown_processes
 from model_profiling.analysis.timing.intervals import log_ratio_bounds
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.base.errors import InputError
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.store.made_by import RunnerKind
 from model_profiling.store.run_directory import Mode, Process, Samples, Timing, Turn
 

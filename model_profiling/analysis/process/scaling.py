@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare
-from model_profiling.base.grouping import by_key
-from model_profiling.base.records import record_of
+from model_profiling.base.records import by_key, record_of
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, Turn, without_threads
 
 # What a config says of an experiment that may differ between numbers of threads: what they are measured with.

@@ -25,7 +25,7 @@ from model_profiling.analysis.run.selection import ProgramOrigin
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.analysis.timing.spans import Timeline, typical_timeline
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import Where
 from model_profiling.analysis.timing.work import BITS
 from model_profiling.base import files
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import base_name
 
 DIRECTORY = Path(__file__).parents[2] / "targets" / "cores"

@@ -14,8 +14,7 @@ from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, wei
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import is_custom, is_packed
 from model_profiling.analysis.timing.profile import Part, Where
-from model_profiling.base.grouping import by_key
-from model_profiling.base.records import record_of
+from model_profiling.base.records import by_key, record_of
 from model_profiling.upstream.libraries import MATRIX_KERNEL
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.base.errors import InputError
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 
 # How many times faster or slower a part may be said to become, unless it is gone.
 LEAST_SPEEDUP, MOST_SPEEDUP = 1e-6, 1e6

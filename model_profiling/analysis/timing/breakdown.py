@@ -9,7 +9,7 @@ import numpy.typing as npt
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.profile import AT_ONCE, RUNTIME, Instance, Part, Profile, Where, median, quantile
 from model_profiling.analysis.timing.work import Work
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.base.units import shown_ms
 
 # Operators add up to what an execution takes, but for this part of it and this many milliseconds: some of it is outside

@@ -17,7 +17,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 
 _TABLE = Path(__file__).with_name("operator_categories.txt")
 

@@ -11,7 +11,7 @@ import msgspec
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.export.prepare.samples import dtype_name
 from model_profiling.formats.etrecord.reader import frame
 from model_profiling.formats.graph_terms import base_name

@@ -4,7 +4,7 @@ from model_profiling.analysis.graph.cost_tree import CostNode
 from model_profiling.analysis.movement.movement import Chain, DataMovement, InversePair
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import InstanceTime, file_line
-from model_profiling.base.grouping import by_key
+from model_profiling.base.records import by_key
 from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Branch, Bullets, Name, Number, Paragraph, Picture, Section, Table, Tree

@@ -8,7 +8,6 @@ from model_profiling.report.content import (
     first_screen,
     forecast,
     kernels,
-    latency,
     method,
     numerics,
     operators,
@@ -37,7 +36,7 @@ def report(run: RunView, title: str = "") -> Report:
         roofline.section(near),
         Section("findings", "More to do", [*blocks], True, result) if blocks else None,
         forecast.section(run),
-        latency.section(run),
+        time.latencies(run),
         threads.section(run),
         runtimes.section(run.runtimes),
         startup.section(near),
@@ -62,5 +61,5 @@ def report(run: RunView, title: str = "") -> Report:
 
 def summary(run: RunView) -> Report:
     """Return what a person would paste: the first screen, latencies, and where the time goes."""
-    sections = [each for each in (latency.table_section(run), time.categories(run.detailed)) if each is not None]
+    sections = [each for each in (time.latency_table(run), time.categories(run.detailed)) if each is not None]
     return msgspec.structs.replace(first_screen.report(run), sections=sections, findings=first_screen.findings(run))
