@@ -25,7 +25,10 @@ from model_profiling.base.programs import ChildProcess, start
 from model_profiling.fleet.sweep.executor import failure_of
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.tool_table import HistoryAnswer, ToolRow
-from model_profiling.models.options import setting
+from model_profiling.models.options import input_spec, setting
+from model_profiling.platforms.platform_table import EXAMPLES, MACHINES, NAMES, checked, folder_of, local_name, named
+from model_profiling.skills.catalogue import find_skill
+from model_profiling.skills.checks import skill_place
 
 # Runs one `sme2-kit` command in a process of its own: its progress as it comes, its JSON at the end.
 #
@@ -174,8 +177,6 @@ def _described(each: Parameter) -> str:
     if each.type is bool and each.default is True:
         text = text.removeprefix("do not ") + " (default)"
     if each.kind == "machine":
-        from model_profiling.platforms.platform_table import EXAMPLES
-
         text += f"; another machine as {', '.join(EXAMPLES)}, a host by its name in the user's ssh_config"
     if each.kind in ("model", "code"):
         text += ". A Python file is run: it must be code you trust"
@@ -266,8 +267,6 @@ class Tools:
         if isinstance(value, list):
             return [self._checked(each, one) for one in value]
         if each.name == "input_shapes":
-            from model_profiling.models.options import input_spec
-
             input_spec(value)  # a command that measures would take the name of a file, too
         return self.workspace.word(each.kind, value) if isinstance(value, str) else value
 
@@ -275,9 +274,6 @@ class Tools:
         """Return where results go: the given or the usual place, which must be inside as well."""
         from model_profiling.api.exporting import artifact_name, load_options
         from model_profiling.pipeline.defaults import output_root_of
-        from model_profiling.platforms.platform_table import folder_of, local_name, named
-        from model_profiling.skills.catalogue import find_skill
-        from model_profiling.skills.checks import skill_place
 
         if not any(each.name == "out" for each in row.parameters):
             return None
@@ -348,8 +344,6 @@ def settings_words(settings: dict[str, object]) -> list[str]:
 
 def _machine_words(text: str) -> list[str]:
     """Return the flags that name a platform, and a machine of it."""
-    from model_profiling.platforms.platform_table import MACHINES, NAMES, checked, named
-
     choice = named(text)
     if choice.platform not in NAMES:
         checked(choice)
