@@ -24,7 +24,7 @@ from model_profiling.fleet.history.history_records import HistoryRun, Measuremen
 from model_profiling.fleet.history.run_rows import FoundRun, HistoryMeasurement, HistoryRow
 from model_profiling.store.artifacts import REPORT_PAGE
 
-# Bump when rows change without a change of `reading.py`.
+# Bump when rows change without a change of `run_rows.py`.
 _VERSION = "4"
 _BETWEEN_WORDS = 500
 

@@ -11,7 +11,6 @@ from model_profiling.export.request import arguments, recorded, repeated
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Code, Name, Paragraph, Row, Section, Table
 from model_profiling.report.content import startup
-from model_profiling.report.content.first_screen import cpu
 from model_profiling.store.artifacts import ExportRecord
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, ScheduleRecord
 
@@ -20,6 +19,11 @@ _RESOLUTION = "Anything below a microsecond inside the delegate: XNNPACK times i
 _TRACED = "Latency is from executions without a tracer, breakdown and operators from others with one; they never mix."
 _STARTED = "The run was started by a Python program; `config` in manifest.json is what it asked for."
 _WHERE = "Type these in the directory in which the run was started: `config.directory` in manifest.json."
+
+
+def cpu(run: RunView) -> str:
+    environment = run.manifest.environment
+    return str(environment.get("cpu") or environment.get("device") or environment.get("arch") or "unknown CPU")
 
 
 def not_measured(run: RunView) -> Section:
