@@ -225,12 +225,8 @@ def _registered_names(name: str) -> list[str]:
     return [f"{namespace}::{name}" for namespace in _NAMESPACES_OF.get(_base(name), [_ATEN])]
 
 
-def _by_name(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
-    return by_key((name.casefold(), rule) for rule in rules for name in rule.names)
-
-
 _ALGORITHMS = {name.casefold(): name for name in ALGORITHMS}
-_XNNPACK = _by_name(XNNPACK_RULES)
+_XNNPACK = by_key((name.casefold(), rule) for rule in XNNPACK_RULES for name in rule.names)
 # By (namespace, name), as the libraries register them.
 _REGISTERED = {
     ((_ATEN, name) if "::" not in name else tuple(name.split("::"))): rule
