@@ -18,6 +18,7 @@ from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, Interval, Numbers, mean_reach, part_intervals
 from model_profiling.analysis.timing.latency import Comparison, Verdict, judge
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.store.artifacts import RewriteChoice
 from model_profiling.store.made_by import RunnerRecord
@@ -453,7 +454,6 @@ def _name(profile: Profile, row: int | None) -> str:
 
 def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:
     """Return each operator of one experiment with the rows of its places in the graph, costliest first."""
-    members: dict[tuple[str, Where], list[int]] = {}
-    for row, entry in sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms):
-        members.setdefault((entry.operator, entry.where), []).append(row)
+    rows = sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms)
+    members = by_key(((entry.operator, entry.where), row) for row, entry in rows)
     return [(operator, members[operator.operator, operator.where]) for operator in breakdown.operators]

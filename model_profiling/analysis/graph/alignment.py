@@ -81,11 +81,8 @@ def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "for
 
 def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[XnnpackNode]]) -> dict[int, XnnpackNode]:
     """Return the same from the nodes themselves, by the instruction that calls them."""
-    places: dict[tuple[int, str], list[int]] = {}
-    for position, operator in enumerate(operators):
-        family = _family(operator)
-        if family:
-            places.setdefault((operator.instruction, family), []).append(position)
+    known = ((operator.instruction, _family(operator)) for operator in operators)
+    places = by_key((key, position) for position, key in enumerate(known) if key[1])
     found: dict[int, XnnpackNode] = {}
     families: dict[int, dict[int, str]] = {}
     for (instruction, family), positions in places.items():

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from model_profiling.analysis.timing.categories import Category, CategoryTable, OperatorClass, strip_instance
 from model_profiling.base.errors import InputError
+from model_profiling.base.records import by_key
 from model_profiling.formats import etdump
 from model_profiling.upstream.names_in_files import DELEGATE_CALL, OPERATOR_CALL
 
@@ -222,9 +223,8 @@ def _alike(rows: _Rows) -> list[npt.NDArray[np.int64]]:
         keys = rows.key.reshape(len(counts), -1)
         if (keys == keys[0]).all():
             return [np.arange(len(counts))]
-    signatures: dict[bytes, list[int]] = {}
-    for execution, (first, last) in enumerate(itertools.pairwise(rows.bounds.tolist())):
-        signatures.setdefault(rows.key[first:last].tobytes(), []).append(execution)
+    bounds = enumerate(itertools.pairwise(rows.bounds.tolist()))
+    signatures = by_key((rows.key[first:last].tobytes(), execution) for execution, (first, last) in bounds)
     return [np.array(members) for members in signatures.values()]
 
 
