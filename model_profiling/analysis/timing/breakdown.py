@@ -168,15 +168,9 @@ def break_down(
         operators=_operators(profile, times, whole, spreads),
         instances=[
             InstanceTime(
-                *(
-                    instance.name,
-                    *_labels(instance),
-                    instance.chain,
-                    instance.instruction,
-                    ms,
-                    ms / (whole or 1.0),
-                    spread,
-                ),
+                instance.name,
+                *_labels(instance),
+                *(instance.chain, instance.instruction, ms, ms / (whole or 1.0), spread),
                 source=(sources or {}).get(row),
                 work=(works or {}).get(row),
                 error_ms=error,
