@@ -8,6 +8,7 @@ import msgspec
 T = TypeVar("T", bound=msgspec.Struct)
 K = TypeVar("K")
 V = TypeVar("V")
+N = TypeVar("N", int, float)
 
 
 def record_of(type_: type[T], *sources: object, **given: Any) -> T:
@@ -23,4 +24,12 @@ def by_key(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
     found: dict[K, list[V]] = {}
     for key, value in pairs:
         found.setdefault(key, []).append(value)
+    return found
+
+
+def sum_by_key(pairs: Iterable[tuple[K, N]]) -> dict[K, N]:
+    """Return the sum of the values of each key; keys keep their order."""
+    found: dict[K, N] = {}
+    for key, value in pairs:
+        found[key] = found.get(key, 0) + value
     return found

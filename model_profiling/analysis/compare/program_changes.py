@@ -16,6 +16,7 @@ from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
 from model_profiling.analysis.timing.intervals import XNNPACK_CLOCK_NS, difference_intervals
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
+from model_profiling.base.records import sum_by_key
 
 Side = tuple[Profile, Breakdown]
 Matched = Literal[How, "only before", "only after", "runtime", "others"]
@@ -294,9 +295,7 @@ def _change(
 ) -> PartChange:
     entries = [[side[row] for row in rows] for side, rows in zip(sides, group.rows, strict=True)]
     source, is_runtime = _label(sides, group), group.matched == "runtime"
-    parts: dict[Part, float] = {}
-    for entry in entries[1] or entries[0]:
-        parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
+    parts = sum_by_key((entry.category, entry.ms) for entry in entries[1] or entries[0])
     return PartChange(
         source.module if source else "",
         file_line(source.file, source.line) if source else "",

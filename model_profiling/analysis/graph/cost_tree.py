@@ -11,7 +11,7 @@ import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import RUNTIME, Part
-from model_profiling.base.records import by_key
+from model_profiling.base.records import by_key, sum_by_key
 
 NodeKind = Literal["model", "module", "line", "operator", "unknown"]
 # No network is nested deeper than this; a damaged file may say so.
@@ -93,9 +93,7 @@ def _node(key: _Key, entries: Sequence[tuple[InstanceTime, list[_Key]]], depth: 
     children = [_node(child, members, depth + 1, whole) for child, members in below.items()]
     children.sort(key=lambda child: -child.ms)
     ms = sum(child.ms for child in children) if children else sum(entry.ms for entry, _ in entries)
-    parts: dict[Part, float] = {}
-    for entry, _ in entries:
-        parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
+    parts = sum_by_key((entry.category, entry.ms) for entry, _ in entries)
     return CostNode(
         **msgspec.structs.asdict(key),
         ms=ms,

@@ -8,6 +8,7 @@ against others that they were not fitted to (docs/forecast.md). All that comes o
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -129,15 +130,13 @@ def on_core(breakdown: Breakdown, prices: CorePrices, threads: int = 1) -> Break
 
     XNNPACK divides its operators among threads; portable kernels and ExecuTorch have one.
     """
-    inside: dict[int, int] = {}
-    for entry in breakdown.instances:
-        if entry.where == "delegated" and not _goes(entry):
-            inside[entry.instruction] = inside.get(entry.instruction, 0) + 1
+    delegated = (entry for entry in breakdown.instances if entry.where == "delegated" and not _goes(entry))
+    inside = Counter(entry.instruction for entry in delegated)
     times = []
     for entry in breakdown.instances:
         step = I8MM_OVER_DOT if gains_by_i8mm(entry) and "i8mm" not in prices.features else 1.0
         step *= threads if entry.where == "delegated" else 1
-        times.append(0.0 if _goes(entry) else prices.ns(entry, inside.get(entry.instruction, 0)) / 1e6 / step)
+        times.append(0.0 if _goes(entry) else prices.ns(entry, inside[entry.instruction]) / 1e6 / step)
     return with_times(breakdown, times)
 
 
