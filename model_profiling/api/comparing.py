@@ -9,8 +9,13 @@ from typing import Any
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement, agreement_of
-from model_profiling.analysis.compare.comparison import MetricChange, PairComparison, compare_profiles
-from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
+from model_profiling.analysis.compare.comparison import (
+    KernelComparison,
+    MetricChange,
+    PairComparison,
+    compare_kernels,
+    compare_profiles,
+)
 from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory

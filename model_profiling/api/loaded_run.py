@@ -18,6 +18,7 @@ from model_profiling.api.records import Records, RunSpeedup
 from model_profiling.api.rows import Changes, Row
 from model_profiling.base.errors import KitError
 from model_profiling.report.blocks import Report
+from model_profiling.store.artifacts import REPORT
 from model_profiling.store.derived import OutdatedFile
 
 
@@ -213,7 +214,6 @@ class Run(RunView):
         """
         from model_profiling.report.drawing.drawing_process import DrawingPool
         from model_profiling.report.files.report_files import write_report
-        from model_profiling.store.artifacts import REPORT
 
         place = Path(output) if output is not None else self.path / REPORT
         only_page = place.suffix == ".html"

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from model_profiling.base.on_progress import OnNote
-from model_profiling.fleet.sweep.executor import Executor
+from model_profiling.fleet.sweep.executor import Executor, LocalExecutor
 from model_profiling.fleet.sweep.jobs import Job, Jobs
 from model_profiling.fleet.sweep.sweep import MakeExecutor, Sweep
 from model_profiling.fleet.sweep.sweep_file import load, parse
@@ -33,8 +33,6 @@ def executor(ray: str | None = None) -> MakeExecutor:
 
     def make(jobs: Jobs, todo: list[Job], on_note: OnNote) -> Executor:
         if ray is None:
-            from model_profiling.fleet.sweep.executor import LocalExecutor
-
             return LocalExecutor(jobs.folder, todo)
         from model_profiling.fleet.sweep.ray_executor import RayExecutor
 

@@ -72,7 +72,13 @@ def entry(
     `what` is what users call it, and `made` what is done to it.
     """
     home = home_of(kind, made_from)
-    _remove_left_behind()
+    # Remove what killed processes left in the cache; earlier kits hold only the folder that they fill.
+    for folder in (cache_directory() / kind for kind in KINDS):
+        with contextlib.suppress(OSError):
+            if next(folder.glob(f"{_MAKING}*"), None) is not None:
+                with folder_held(folder, waits=False) as held:
+                    if held:
+                        files.remove_abandoned(folder, f"{_MAKING}*")
     if _is_whole(home, made_from):
         return home
     try:
@@ -170,16 +176,6 @@ def _put(home: Path, made_from: Mapping[str, str], make: Callable[[Path], object
         if os.path.lexists(home):
             home.rename(scratch / "old")
         new.rename(home)
-
-
-def _remove_left_behind() -> None:
-    """Remove what killed processes left in the cache; earlier kits hold only the folder that they fill."""
-    for folder in (cache_directory() / kind for kind in KINDS):
-        with contextlib.suppress(OSError):
-            if next(folder.glob(f"{_MAKING}*"), None) is not None:
-                with folder_held(folder, waits=False) as held:
-                    if held:
-                        files.remove_abandoned(folder, f"{_MAKING}*")
 
 
 # Hashes of files that hardly ever change, such as installed libraries, are kept from one command to the next. A file

@@ -7,6 +7,7 @@ from typing import Any
 from model_profiling import api
 from model_profiling.api.calling import caller
 from model_profiling.api.definition import takes
+from model_profiling.api.verbs import one_of
 from model_profiling.api.verbs import run as run_program
 from model_profiling.base.errors import KitError
 from model_profiling.base.printing import say_json, tell, warn
@@ -63,7 +64,6 @@ def _show(run: "api.Run", args: argparse.Namespace) -> None:
 
 def _root(args: argparse.Namespace) -> tuple[Path, str | None]:
     """Return where the run lies that the flags mean, and what its config calls it."""
-    from model_profiling.api.verbs import one_of
     from model_profiling.pipeline.config import load_config
     from model_profiling.pipeline.defaults import output_root_of
     from model_profiling.platforms.platform_table import folder_of

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from model_profiling import api
+from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.sme2.xnntrace import read_kernels, read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare, summarise
@@ -153,7 +155,6 @@ def _latency_of_timelines(args: argparse.Namespace) -> None:
 
 def _analyze_etdump_csv(args: argparse.Namespace) -> None:
     """Tell which operators of a timeline CSV take the time, and how a second one differs."""
-    from model_profiling.analysis.compare.comparison import compare_profiles
     from model_profiling.analysis.run.dumps import AnalysisSummary, analysed_profile, read_timeline
     from model_profiling.report.content.dumps import report
     from model_profiling.report.terminal import show
@@ -179,8 +180,6 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> None:
 
 def _xnntrace_to_kernels(args: argparse.Namespace) -> None:
     """Write the kernels a trace-enabled runner's log names, as JSON or CSV."""
-    from model_profiling.analysis.sme2.xnntrace import read_log
-
     if args.log is None:
         raise InputError("give a log, once", "See --help.")
     kernels = read_log(args.log)
@@ -192,7 +191,6 @@ def _xnntrace_to_kernels(args: argparse.Namespace) -> None:
 def _generate_kernel_view(args: argparse.Namespace) -> None:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
     from model_profiling.analysis.run.validation import verify_kernels
-    from model_profiling.analysis.sme2.xnntrace import read_kernels
     from model_profiling.report.kernel_view import kernel_view, log_view
 
     named = {"SME2 on": args.sme2_on, "SME2 off": args.sme2_off}

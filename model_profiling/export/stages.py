@@ -69,7 +69,8 @@ def stage_failed(stage: str, error: BaseException, log: Path | None, said: str, 
     if log is not None:
         files.write_text(log, f"{trace}\n{said}" if said else trace)
     root = root_cause(error)
-    operator = _operator(str(root))
+    found = re.search(r"\b((?:aten|quantized_decomposed|torchvision|prims)[.:]+\w+(?:\.\w+)?|\w+::\w+)", str(root))
+    operator = found.group(1) if found else ""
     remedy = find_remedy(type(root).__name__, str(root))
     line = _model_line(root) or _model_line(error) or _line_in_graph(captured, operator)
     details = [part for part in (f"operator {operator}" if operator else "", line) if part]
@@ -109,11 +110,6 @@ def _model_line(error: BaseException) -> str:
     # torch puts the model's line into the text of its own errors when the frame itself is gone.
     written = source_line(str(error))
     return f"at {written}" if written and not MACHINERY.search(written) else ""
-
-
-def _operator(text: str) -> str:
-    found = re.search(r"\b((?:aten|quantized_decomposed|torchvision|prims)[.:]+\w+(?:\.\w+)?|\w+::\w+)", text)
-    return found.group(1) if found else ""
 
 
 def _first_line(text: str) -> str:

@@ -21,7 +21,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
-from model_profiling.formats.etrecord.source import frame
+from model_profiling.formats.etrecord.reader import frame
 
 # ModelProto.graph, GraphProto.node, and the fields of NodeProto.
 _GRAPH, _NODE = 7, 1

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from model_profiling.base.errors import InputError
+from model_profiling.base.records import by_key
 from model_profiling.pipeline.config_types import ACCELERATOR, MOST_COUNTS, MOST_THREADS, Analysis, Config, Experiment
 from model_profiling.platforms.base import Platform
 from model_profiling.runner import features
@@ -107,9 +108,7 @@ def _pairs(pair: Any, by_version: Mapping[str, Mapping[str, str]]) -> list[Any]:
 
 def version_pairs(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
     """Return experiments that differ only in their ExecuTorch, each with the next, in the order of the config."""
-    found: dict[bytes, list[Experiment]] = {}
-    for experiment in experiments:
-        found.setdefault(_key_without(experiment, _VERSION_OWN), []).append(experiment)
+    found = by_key((_key_without(experiment, _VERSION_OWN), experiment) for experiment in experiments)
     several = [members for members in found.values() if len({each.executorch for each in members}) == len(members)]
     return [pair for members in several for pair in itertools.pairwise([each.name for each in members])]
 

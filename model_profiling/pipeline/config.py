@@ -105,7 +105,9 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
     try:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
-        config = _with_runners(msgspec.convert(raw, Config))
+        config, replace = msgspec.convert(raw, Config), msgspec.structs.replace
+        found = [replace(e, runner_path=_runner(e.runner_path)) if e.runner_path else e for e in config.experiments]
+        config = replace(config, experiments=found)
     except UnicodeEncodeError as error:
         hint = "Rename that file or folder, or correct that text."
         raise InputError(f"{not_utf8(error)}, in config {where}", hint) from None
@@ -125,13 +127,6 @@ def _with_full_names(experiment: Any, where: str) -> Any:
                 raise InputError(f"config {where}: an experiment has both `{alias}` and `{name}`", f"Keep `{name}`.")
             result[name] = result.pop(alias)
     return result
-
-
-def _with_runners(config: Config) -> Config:
-    """Return the config with each relative runner path that is not here looked up in the user's ExecuTorch clone."""
-    replace = msgspec.structs.replace
-    found = [replace(e, runner_path=_runner(e.runner_path)) if e.runner_path else e for e in config.experiments]
-    return replace(config, experiments=found)
 
 
 def _runner(path: str) -> str:

@@ -155,7 +155,10 @@ def default_output_root(paths: ExportPaths, platform: str) -> Path:
     if paths.directory.name == "artifacts" and paths.directory.parent.name.startswith("out_"):
         home = paths.directory.parent
     else:
-        home = Path(f"out_{re.sub(r'[^A-Za-z0-9_.-]', '_', _model_name(paths))}")
+        # Without its record, the .pte's name without backend and dtype.
+        record = export_record(paths)
+        model = record.model if record else re.sub(_BACKEND_AND_DTYPE, "", paths.stem) or paths.stem
+        home = Path(f"out_{re.sub(r'[^A-Za-z0-9_.-]', '_', model)}")
     return _root(home, platform, paths)
 
 
@@ -169,9 +172,3 @@ def _root(home: Path, platform: str, paths: ExportPaths) -> Path:
     if (root / MANIFEST).is_file() and RunDirectory(root).manifest().model.stem != paths.stem:
         root = root.with_name(f"{platform}-{asked_dtype(paths)}")
     return root
-
-
-def _model_name(paths: ExportPaths) -> str:
-    """Return what the export called the model; without its record, the .pte's name without backend and dtype."""
-    record = export_record(paths)
-    return record.model if record else re.sub(_BACKEND_AND_DTYPE, "", paths.stem) or paths.stem

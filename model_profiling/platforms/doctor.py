@@ -65,12 +65,18 @@ def essential_checks() -> list[Check]:
 
 def further_checks() -> list[Check]:
     """Return what other platforms and quiet measurements need."""
+    found, ok = "qemu-aarch64 is not in PATH: SME2 kernels cannot be traced here", False
+    if (qemu := find_qemu()) is not None:
+        ok = qemu.version >= NEEDED
+        found = f"QEMU {qemu.text}, supports SME2" if ok else f"QEMU {qemu.text} supports SME but not SME2 (10.1 does)"
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    said = f"{load:.2f} on {counted(cores, 'core')}"
     return [
-        _emulator(),
+        Check("emulator", ok, found, "" if ok else how_to_install()),
         _cross_compiler(),
         *(_tool(row.tool) for row in PLATFORMS if row.tool is not None),
         _cache(),
-        _load(),
+        Check("load", load < 0.5 * cores, said, "Stop other work while measuring."),
         _governor(),
         _jitter(),
     ]
@@ -119,14 +125,6 @@ def _tool(tool: Tool) -> Check:
     return Check(name, True, f"{name} {version[1] if version else ''}".strip())
 
 
-def _emulator() -> Check:
-    found, ok = "qemu-aarch64 is not in PATH: SME2 kernels cannot be traced here", False
-    if (qemu := find_qemu()) is not None:
-        ok = qemu.version >= NEEDED
-        found = f"QEMU {qemu.text}, supports SME2" if ok else f"QEMU {qemu.text} supports SME but not SME2 (10.1 does)"
-    return Check("emulator", ok, found, "" if ok else how_to_install())
-
-
 def _cross_compiler() -> Check:
     """Check for what it takes to run Arm code on a machine that is not Arm."""
     target = TARGETS["linux-aarch64"]
@@ -150,12 +148,6 @@ def _cache() -> Check:
     removable = damaged if not more else sorted({path.parent for path in damaged})
     fix = f"Made again when it is used. To remove it: rm -r {shlex.join(map(str, removable))}"
     return Check("cache", False, f"damaged in {home}: {', '.join(names[:_MOST_NAMED] + more)}", fix)
-
-
-def _load() -> Check:
-    load, cores = os.getloadavg()[0], os.cpu_count() or 1
-    said = f"{load:.2f} on {counted(cores, 'core')}"
-    return Check("load", load < 0.5 * cores, said, "Stop other work while measuring.")
 
 
 def _governor() -> Check:

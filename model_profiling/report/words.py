@@ -13,8 +13,7 @@ from model_profiling.report import numbers
 
 if TYPE_CHECKING:
     from model_profiling.analysis.accuracy.agreement import Agreement
-    from model_profiling.analysis.compare.comparison import MetricChange, MetricValue
-    from model_profiling.analysis.compare.kernel_changes import KernelComparison
+    from model_profiling.analysis.compare.comparison import KernelComparison, MetricChange, MetricValue
     from model_profiling.analysis.process.memory import Memory, MemoryComparison
     from model_profiling.analysis.process.startup import StartupComparison
     from model_profiling.analysis.sme2.forecast_record import Forecast

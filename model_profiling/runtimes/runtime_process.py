@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 
+from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.runner.protocol import Done, Exit, Features, Message, Ran, Ready, TensorInfo, TurnEnd
 from model_profiling.runtimes.program import LaunchOptions, LoadedProgram, ProcessError
@@ -223,8 +224,6 @@ def _info(array: Any) -> TensorInfo:
 
 def _write_outputs(outputs: Sequence[Any], base: Path) -> None:
     """Write raw values in logical order as BASE-<index>.bin: executor_runner's names."""
-    from model_profiling.base import files
-
     try:
         for index, array in enumerate(outputs):
             files.write_bytes(base.with_name(f"{base.name}-{index}.bin"), array.tobytes())

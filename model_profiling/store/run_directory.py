@@ -20,6 +20,7 @@ from model_profiling.base import files
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.file_memo import program_sha256
+from model_profiling.base.records import sum_by_key
 from model_profiling.runner.protocol import Features, TensorInfo
 from model_profiling.store import artifacts
 from model_profiling.store.artifacts import RUN, ExportRecord, wrong_folder
@@ -154,10 +155,7 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="samp
     @property
     def traced_launches(self) -> dict[int, int]:
         """How many executions each launch with a tracer made, in the order in which the ETDump holds them."""
-        found: dict[int, int] = {}
-        for turn in self.traced:
-            found[turn.launch] = found.get(turn.launch, 0) + len(turn.ns)
-        return found
+        return sum_by_key((turn.launch, len(turn.ns)) for turn in self.traced)
 
 
 class ExperimentRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.analysis.timing.categories import load_table
-from model_profiling.analysis.timing.mixed_sizes import split_sizes
-from model_profiling.analysis.timing.profile import Instance, Profile, Where
+from model_profiling.analysis.timing.profile import Instance, Profile, Where, split_sizes
 
 _NAMES = ("update_cache.out", "Fully Connected (NC, F32) GEMM", "native_call_mul.out")
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from model_profiling.fleet.history.change_points import change_points
+from model_profiling.fleet.history.steps import change_points
 
 Draw = Callable[[np.random.Generator], "np.typing.NDArray[np.float64]"]
 RUNS = 60

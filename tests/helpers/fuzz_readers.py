@@ -88,7 +88,7 @@ from model_profiling.pipeline.pipeline import export_record
 from model_profiling.pipeline.progress_log import ProgressLog
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.remote import android, board
-from model_profiling.platforms.remote.adb import AdbDevice
+from model_profiling.platforms.remote.android import AdbDevice
 from model_profiling.platforms.remote.device import CommandOutput
 from model_profiling.report import html
 from model_profiling.report.charts.numerics import numerics as numerics_chart

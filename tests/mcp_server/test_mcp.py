@@ -15,9 +15,8 @@ import pytest
 
 from model_profiling.base.errors import InputError
 from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.mcp_server.child import ProgressCounter
 from model_profiling.mcp_server.tool_table import TOOLS
-from model_profiling.mcp_server.tools import LONGEST_ANSWER, Tools, limited, settings_words
+from model_profiling.mcp_server.tools import LONGEST_ANSWER, ProgressCounter, Tools, limited, settings_words
 from model_profiling.pipeline.config import json_schema as config_schema
 from model_profiling.report.kernel_view import kernels_data
 from sme2_kit import Run
@@ -229,7 +228,7 @@ def test_progress_rises_over_all_commands_of_a_call() -> None:
 
 def test_a_call_ends_with_a_server_that_is_killed(tmp_path: Path, toy: Callable[[str], Path]) -> None:
     needs_hardware(Path("/proc/self").exists(), "Linux, which lists processes in /proc")
-    server = "import anyio, pathlib, sys\nfrom model_profiling.mcp_server.child import ProgressCounter, run_kit\n" + (
+    server = "import anyio, pathlib, sys\nfrom model_profiling.mcp_server.tools import ProgressCounter, run_kit\n" + (
         "async def tell(value, total, line): print(line, flush=True)\n"
         "anyio.run(run_kit, sys.argv[2:], pathlib.Path(sys.argv[1]), ProgressCounter(tell))\n"
     )

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.compare.kernel_changes import compare_kernels
+from model_profiling.analysis.compare.comparison import compare_kernels
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence, OperatorKernels
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.axes import choose_versions, version_labels

@@ -18,7 +18,7 @@ from model_profiling.cli.main import main
 from model_profiling.platforms.bundle import LICENCES
 from model_profiling.platforms.cpus import CpuCluster, affinity_mask
 from model_profiling.platforms.emulator import NEEDED, find_qemu
-from model_profiling.platforms.remote.adb import AdbDevice, choose_device, find_adb
+from model_profiling.platforms.remote.android import AdbDevice, choose_device, find_adb
 from model_profiling.store.run_directory import Conditions, RunDirectory
 from tests.conftest import kit, needs
 from tests.helpers.adb_device import TestDevice

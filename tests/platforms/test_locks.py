@@ -39,8 +39,8 @@ from model_profiling.platforms.locks import (
     wait_and_take,
 )
 from model_profiling.platforms.platform_table import Choice, checked, checked_machine, named
-from model_profiling.platforms.remote import ssh_lock
-from model_profiling.platforms.remote.adb import choose_device
+from model_profiling.platforms.remote import board
+from model_profiling.platforms.remote.android import choose_device
 from tests.conftest import QUICK, ROOT, needs_hardware
 from tests.helpers.adb_lab import short, write_config
 from tests.helpers.waiting import until
@@ -246,7 +246,7 @@ class Holder:
     """The script that holds a board for as long as it is fed, by a name that no other test knows."""
 
     def __init__(self, shell: list[str], file: Path) -> None:
-        script = ssh_lock._HOLD.replace(ssh_lock._NAME, f"test-lock-{os.getpid()}")
+        script = board._HOLD.replace(board._NAME, f"test-lock-{os.getpid()}")
         self._process = subprocess.Popen(
             [*shell, "-c", script, f"test-lock-{os.getpid()}", "1"],
             env={**os.environ, "SME2_KIT_LOCK": str(file)},

@@ -16,10 +16,9 @@ from model_profiling.base.errors import InputError, KitError, SetupError
 from model_profiling.base.on_progress import no_notes
 from model_profiling.platforms.base import Platform
 from model_profiling.platforms.platform_table import Choice, checked, folder_of, named
-from model_profiling.platforms.remote.board import Board, open_platform
+from model_profiling.platforms.remote.board import Board, TargetLock, open_platform
 from model_profiling.platforms.remote.device import DeviceLostError
 from model_profiling.platforms.remote.ssh import SshDevice, in_any_shell
-from model_profiling.platforms.remote.ssh_lock import TargetLock
 from model_profiling.runner.build import build_runner
 from model_profiling.runner.sdk import host_target
 from model_profiling.store.run_directory import Conditions, RunDirectory

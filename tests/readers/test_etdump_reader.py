@@ -109,7 +109,7 @@ def test_a_size_prefix_makes_no_difference(path: Path) -> None:
 
 def test_a_dump_longer_than_one_slice_reads_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = read(DATA / "debug_events.etdump")
-    monkeypatch.setattr("model_profiling.formats.etdump.reader._SLICE", 7)
+    monkeypatch.setattr("model_profiling.formats.etdump._SLICE", 7)
     sliced = read(DATA / "debug_events.etdump")
     assert texts(sliced, sliced.events.label) == texts(whole, whole.events.label)
     for name in ("block", "chain", "instruction", "start"):

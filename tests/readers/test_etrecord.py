@@ -15,8 +15,7 @@ import pytest
 
 from model_profiling.formats import etdump, etrecord, pte
 from model_profiling.formats.etrecord import EtrecordError, InstructionSource, SourceNode, _instructions
-from model_profiling.formats.etrecord.reader import EtrecordGraph
-from model_profiling.formats.etrecord.source import frame, module, operator
+from model_profiling.formats.etrecord.reader import EtrecordGraph, frame, module, operator
 from model_profiling.formats.pte import DELEGATE, KERNEL, Instruction, Method, PteError, xnnpack_graph
 from tests.conftest import SAMPLED, kit
 

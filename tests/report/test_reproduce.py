@@ -24,7 +24,7 @@ from model_profiling.export.options import OPTIONS
 from model_profiling.export.request import ExportRequest, repeated
 from model_profiling.models.options import DTYPES, LoadOptions
 from model_profiling.report.blocks import Code, Paragraph, Section
-from model_profiling.report.content import reproduce
+from model_profiling.report.content import method
 from model_profiling.store.artifacts import Delegation, ExportMeta, ExportRecord
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
@@ -222,7 +222,7 @@ def test_the_printed_run_measures_nothing_again(place: Path, monkeypatch: pytest
     directory = RunDirectory(Path("my run"))
     before = directory.manifest()
     assert before.config["directory"] == str(place) and "kernel" not in str(before.config["command"])
-    section = reproduce.section(Run.open(directory.path))
+    section = method.reproduce(Run.open(directory.path))
     words, commands = said(section)
     # No command exports it, and Python does.
     assert "no command line" in words and [command[1] for command in commands[1:]] == ["report", "validate"]

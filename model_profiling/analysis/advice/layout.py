@@ -9,6 +9,7 @@ from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKi
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import is_custom
+from model_profiling.base.records import by_key, sum_by_key
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name
@@ -67,9 +68,7 @@ def layout_changes(e: Evidence) -> Iterator[Finding]:
     rows = e.free(lambda entry: _changes_layout(e, entry))
     if e.share(rows) < _MUCH:
         return
-    kinds: dict[str, float] = {}
-    for entry in (e.breakdown.instances[row] for row in rows):
-        kinds[entry.kind] = kinds.get(entry.kind, 0.0) + entry.ms
+    kinds = sum_by_key((entry.kind, entry.ms) for entry in (e.breakdown.instances[row] for row in rows))
     shown = ", ".join(f"{kind} {shown_ms(ms)}" for kind, ms in sorted(kinds.items(), key=lambda item: -item[1]))
     what = counted(len(rows), "layout change")
     step = "See where they are in the graph: the chains under data movement show the operators around each."
@@ -87,10 +86,7 @@ def _reasons(e: Evidence, rows: Iterable[int]) -> list[str]:
     steps, instances = e.graph.steps, e.breakdown.instances
     lines = {step: source for row, step in steps.items() if (source := instances[row].source) is not None}
     known = transpose_reasons(e.graph.flow, lines)
-    costs: dict[str, list[float]] = {}
-    for row in rows:
-        if steps.get(row) in known:
-            costs.setdefault(known[steps[row]], []).append(instances[row].ms)
+    costs = by_key((known[steps[row]], instances[row].ms) for row in rows if steps.get(row) in known)
     ordered = sorted(costs.items(), key=lambda item: -sum(item[1]))[:_MOST_REASONS]
     return [f"{len(times)} x {shown_ms(sum(times))}: {why}" for why, times in ordered]
 

@@ -178,7 +178,9 @@ def rewrites(e: Evidence) -> Iterator[Finding]:
     for name in sorted(name for name, places in (e.export.rewrites or {}).items() if places):
         if was_applied(e.export, name) or not (rows := [row for row in _matching(e, name) if row not in e.claimed]):
             continue
-        origins = _origins(e, name, rows)
+        # What the model itself calls the operators that a rewrite is for: `silu`.
+        called = (origin_of(e.breakdown.instances[row]) for row in rows)
+        origins = unique(base_name(each).rstrip("_") for each in called if name in rewrites_for(each))
         others = REWRITES[name].alternatives if name in REWRITES else {}
         other = next((f", or {others[origin]}" for origin in origins if origin in others), "")
         kind, what = _said(e, name, rows, origins)
@@ -207,12 +209,6 @@ def _matching(e: Evidence, name: str) -> list[int]:
         reduces = e.breakdown.instances[row].kind == "reduction"
         around |= _edges(e, [row], reduces, parts=bool(_conversion(e, row)))
     return [*wanted, *around]
-
-
-def _origins(e: Evidence, name: str, rows: list[int]) -> list[str]:
-    """Return what the model itself calls the operators that a rewrite is for: `silu`."""
-    origins = (origin_of(e.breakdown.instances[row]) for row in rows)
-    return unique(base_name(origin).rstrip("_") for origin in origins if name in rewrites_for(origin))
 
 
 def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[FindingKind, str]:

@@ -10,11 +10,11 @@ import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.compare.aspects import base_name, numbered
-from model_profiling.analysis.compare.kernel_changes import KernelComparison
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
 from model_profiling.analysis.compare.program_changes import ProgramChanges, summed_times
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
+from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
 from model_profiling.analysis.timing.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.intervals import Interval, Numbers, mean_reach, part_intervals
@@ -23,6 +23,7 @@ from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Wher
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.base.file_memo import program_sha256
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
 from model_profiling.store.artifacts import ExportPaths, RewriteChoice
 from model_profiling.store.made_by import RunnerRecord
@@ -33,6 +34,53 @@ TOUCHED = 1.1
 _LEAST_GROWTH = 0.01
 # The rows of a part in both profiles.
 _Rows = tuple[list[int], list[int]]
+
+
+class KernelChange(msgspec.Struct, frozen=True):
+    """An operator with other kernels, by their names; a side on which it called none, or is not there, has none."""
+
+    operator: str
+    instruction: int
+    before: list[str]
+    after: list[str]
+
+
+class KernelComparison(msgspec.Struct, frozen=True):
+    """The operators of two experiments that call other kernels, of so many; `unknown` says why nobody can tell."""
+
+    before: str
+    after: str
+    operators: int | None
+    changed: list[KernelChange]
+    unknown: str = ""
+
+
+def compare_kernels(
+    before: tuple[str, KernelEvidence | None], after: tuple[str, KernelEvidence | None], no_trace: str = ""
+) -> KernelComparison:
+    """Compare two traces operator by operator; `no_trace` says why there is none where one is missing."""
+    (one, old), (other, new) = before, after
+    why = no_trace or "there is no kernel trace"
+    unknown = why if old is None or new is None else old.unknown or new.unknown
+    if unknown or old is None or new is None:
+        return KernelComparison(one, other, None, [], unknown)
+    sides = [
+        # The n-th of a kind within an instruction, whatever dtype it runs in.
+        numbered((each.execution, each.instruction, each.name.split(" (")[0]) for each in evidence.operators)
+        for evidence in (old, new)
+    ]
+    changed = []
+    for place in sides[0] | sides[1]:
+        was, now = (
+            evidence.operators[side[place]] if place in side else None
+            for evidence, side in zip((old, new), sides, strict=True)
+        )
+        kernels = [sorted({call.kernel for call in each.kernels}) if each else [] for each in (was, now)]
+        either = now or was
+        assert either is not None
+        if kernels[0] != kernels[1]:
+            changed.append(KernelChange(either.name, either.instruction, *kernels))
+    return KernelComparison(one, other, len(sides[0] | sides[1]), changed)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -437,7 +485,6 @@ def _name(profile: Profile, row: int | None) -> str:
 
 def instance_groups(breakdown: Breakdown) -> list[tuple[OperatorTime, list[int]]]:
     """Return each operator of one experiment with the rows of its places in the graph, costliest first."""
-    members: dict[tuple[str, Where], list[int]] = {}
-    for row, entry in sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms):
-        members.setdefault((entry.operator, entry.where), []).append(row)
+    rows = sorted(enumerate(breakdown.instances), key=lambda item: -item[1].ms)
+    members = by_key(((entry.operator, entry.where), row) for row, entry in rows)
     return [(operator, members[operator.operator, operator.where]) for operator in breakdown.operators]

@@ -17,6 +17,7 @@ from model_profiling.analysis.timing.categories import ONNX_RULES, UNKNOWN, Oper
 from model_profiling.analysis.timing.profile import NO_CHAIN, Instance, Profile
 from model_profiling.analysis.timing.work import BITS, ONNX_ELEMENTS, Product, Work
 from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.records import by_key
 from model_profiling.formats import onnx
 
 # What ONNX Runtime's optimizer adds to the name of a node, or of an output, for what it puts in their place.
@@ -69,9 +70,7 @@ def _in_order_of(first: onnx.OrtExecution, execution: onnx.OrtExecution) -> onnx
     wanted, own = _signature(first), _signature(execution)
     if own == wanted:
         return execution
-    places: dict[onnx.OrtNode, list[int]] = {}
-    for place in reversed(range(len(own))):
-        places.setdefault(own[place], []).append(place)
+    places = by_key((own[place], place) for place in reversed(range(len(own))))
     order = [found.pop() for node in wanted if (found := places.get(node))]
     if not len(order) == len(wanted) == len(own):
         return execution

@@ -4,7 +4,7 @@ Every operator is in one part, and the runtime's own time is one, so that parts 
 """
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -16,6 +16,7 @@ from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
 from model_profiling.analysis.timing.intervals import difference_intervals
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
+from model_profiling.base.records import sum_by_key
 
 Side = tuple[Profile, Breakdown]
 Matched = Literal[How, "only before", "only after", "runtime", "others"]
@@ -129,7 +130,10 @@ def program_changes(
     """Match two programs and return how each part changed; `unlinked` says why a side has no source lines."""
     sides = (before[1].instances, after[1].instances)
     linked = [any(_source(entry) is not None for entry in side) for side in sides]
-    groups = [*_groups(sides, linked), *_runtime(sides)]
+    groups = _groups(sides, linked)
+    before_rows, after_rows = ([row for row, entry in enumerate(side) if entry.where == "runtime"] for side in sides)
+    if before_rows or after_rows:
+        groups.append(_Group((before_rows, after_rows), "runtime"))
     times = [
         summed_times(profile, [group.rows[side] for group in groups])
         for side, (profile, _) in enumerate((before, after))
@@ -255,12 +259,6 @@ def _part(side: Sequence[InstanceTime], rows: list[int], own: list[int]) -> Prog
     return ProgramPart(tuple(rows), kinds, shapes, source.module, source.file, source.line, source.code)
 
 
-def _runtime(sides: Sequence[Sequence[InstanceTime]]) -> Iterator[_Group]:
-    rows = [[row for row, entry in enumerate(side) if entry.where == "runtime"] for side in sides]
-    if rows[0] or rows[1]:
-        yield _Group((rows[0], rows[1]), "runtime")
-
-
 def summed_times(profile: Profile, groups: Sequence[list[int]]) -> npt.NDArray[np.float64]:
     """Return what each group took in each launch, in nanoseconds."""
     times = profile.launch_times
@@ -295,9 +293,7 @@ def _change(
 ) -> PartChange:
     entries = [[side[row] for row in rows] for side, rows in zip(sides, group.rows, strict=True)]
     source, is_runtime = _label(sides, group), group.matched == "runtime"
-    parts: dict[Part, float] = {}
-    for entry in entries[1] or entries[0]:
-        parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
+    parts = sum_by_key((entry.category, entry.ms) for entry in entries[1] or entries[0])
     return PartChange(
         source.module if source else "",
         file_line(source.file, source.line) if source else "",

@@ -16,6 +16,7 @@ from model_profiling.analysis.timing.latency import Comparison, compare, launch_
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN
 from model_profiling.base.errors import KitError
+from model_profiling.base.records import sum_by_key
 from model_profiling.base.units import shown_ms
 from model_profiling.store.artifacts import DtypeCost
 from model_profiling.store.run_directory import Process, Turn
@@ -40,10 +41,7 @@ class SlowerLine(NamedTuple):
 def slower_lines(changes: ProgramChanges) -> list[SlowerLine]:
     """Return the lines at which `before` is slower, the costliest first; those of equal operators in several modules
     are one. What only `after` does beside a line counts as a part of it: `before` may have fused it."""
-    alone: dict[str, float] = {}
-    for part in changes.parts:
-        if not part.before_rows:
-            alone[_holder(part)] = alone.get(_holder(part), 0.0) + part.after_ms
+    alone = sum_by_key((_holder(part), part.after_ms) for part in changes.parts if not part.before_rows)
     groups: dict[object, list[tuple[PartChange, float]]] = {}
     for part in changes.parts:
         if part.matched not in ("line", "module") or not part.source_line or part.high_ms is None:

@@ -12,6 +12,7 @@ from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.profile import Instance
 from model_profiling.base.dtypes import FP32
 from model_profiling.base.errors import KitError
+from model_profiling.base.records import by_key
 from model_profiling.formats import pte
 from model_profiling.formats.pte import xnnpack_graph
 from model_profiling.formats.pte.xnnpack_graph import TRANSPOSE, XnnpackNode
@@ -80,11 +81,8 @@ def aligned_nodes(operators: Sequence[Operator], model: Path, method: str = "for
 
 def aligned(operators: Sequence[Operator], graphs: Mapping[int, Sequence[XnnpackNode]]) -> dict[int, XnnpackNode]:
     """Return the same from the nodes themselves, by the instruction that calls them."""
-    places: dict[tuple[int, str], list[int]] = {}
-    for position, operator in enumerate(operators):
-        family = _family(operator)
-        if family:
-            places.setdefault((operator.instruction, family), []).append(position)
+    known = ((operator.instruction, _family(operator)) for operator in operators)
+    places = by_key((key, position) for position, key in enumerate(known) if key[1])
     found: dict[int, XnnpackNode] = {}
     families: dict[int, dict[int, str]] = {}
     for (instruction, family), positions in places.items():
@@ -154,10 +152,7 @@ def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) 
     """
     if len(nodes) <= ran:
         return nodes
-    readers: dict[int, list[tuple[str, int]]] = {}
-    for node in every:
-        for place, value in enumerate(node.inputs):
-            readers.setdefault(value.number, []).append((node.op, place))
+    readers = by_key((value.number, (node.op, place)) for node in every for place, value in enumerate(node.inputs))
     kept = [node for node in nodes if not (node.op == TRANSPOSE and _becomes_flag(node, readers))]
     return kept if len(kept) == ran else nodes
 

@@ -4,13 +4,14 @@ Every operator is in one place, so that each node's time is the sum of its child
 operators. What has no line of the model is a node of its own that says why.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import RUNTIME, Part
+from model_profiling.base.records import by_key, sum_by_key
 
 NodeKind = Literal["model", "module", "line", "operator", "unknown"]
 # No network is nested deeper than this; a damaged file may say so.
@@ -61,24 +62,10 @@ class _Key(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class _Growing:
-    """A node while operators are put into it."""
-
-    def __init__(self) -> None:
-        self.entries: list[InstanceTime] = []
-        self.children: dict[_Key, _Growing] = {}
-
-
 def cost_tree(breakdown: Breakdown, model: str, unlinked: str = "") -> CostNode:
     """Return the tree of one experiment; `unlinked` says why no operator has a line, where none has."""
-    root = _Growing()
-    for entry in breakdown.instances:
-        node = root
-        node.entries.append(entry)
-        for key in _path(entry, unlinked):
-            node = node.children.setdefault(key, _Growing())
-            node.entries.append(entry)
-    return _joined(_finished(_Key("model", model), root, breakdown.execute_ms))
+    entries = [(entry, _path(entry, unlinked)) for entry in breakdown.instances]
+    return _joined(_node(_Key("model", model), entries, 0, breakdown.execute_ms))
 
 
 def _path(entry: InstanceTime, unlinked: str) -> list[_Key]:
@@ -100,18 +87,18 @@ def _path(entry: InstanceTime, unlinked: str) -> list[_Key]:
     return [*modules, line, operator]
 
 
-def _finished(key: _Key, node: _Growing, whole: float) -> CostNode:
-    children = [_finished(below, child, whole) for below, child in node.children.items()]
+def _node(key: _Key, entries: Sequence[tuple[InstanceTime, list[_Key]]], depth: int, whole: float) -> CostNode:
+    """Return the node of operators whose paths are alike to this depth."""
+    below = by_key((path[depth], (entry, path)) for entry, path in entries if len(path) > depth)
+    children = [_node(child, members, depth + 1, whole) for child, members in below.items()]
     children.sort(key=lambda child: -child.ms)
-    ms = sum(child.ms for child in children) if children else sum(entry.ms for entry in node.entries)
-    parts: dict[Part, float] = {}
-    for entry in node.entries:
-        parts[entry.category] = parts.get(entry.category, 0.0) + entry.ms
+    ms = sum(child.ms for child in children) if children else sum(entry.ms for entry, _ in entries)
+    parts = sum_by_key((entry.category, entry.ms) for entry, _ in entries)
     return CostNode(
         **msgspec.structs.asdict(key),
         ms=ms,
         share=ms / whole if whole else 0.0,
-        operators=sum(entry.where != "runtime" for entry in node.entries),
+        operators=sum(entry.where != "runtime" for entry, _ in entries),
         category=max(parts, key=lambda part: parts[part], default=RUNTIME),
         children=children,
     )

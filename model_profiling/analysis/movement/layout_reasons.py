@@ -18,6 +18,7 @@ from model_profiling.analysis.movement.inverse_transposes import (
 )
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.analysis.timing.work import BITS
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import INPUT, packet, unique
 from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
 from model_profiling.formats.pte.dataflow import DataFlow, FlowStep
@@ -99,13 +100,8 @@ def transpose_reasons(flow: DataFlow, lines: Mapping[int, SourceLine]) -> dict[i
 def explain_layout(flow: DataFlow, lines: Mapping[int, SourceLine]) -> LayoutReasons:
     """Return all transposes and copies of a program, grouped by why they are there, most bytes first."""
     why = _Why(flow, lines)
-    moved: dict[tuple[str, str], list[int]] = {}
-    for position in transposes(flow):
-        moved.setdefault(why.reason(position), []).append(position)
-    copied: dict[tuple[str, str], list[int]] = {}
-    for position, step in enumerate(flow.steps):
-        if kind := copy_kind(step):
-            copied.setdefault((kind, ""), []).append(position)
+    moved = by_key((why.reason(position), position) for position in transposes(flow))
+    copied = by_key(((kind, ""), position) for position, step in enumerate(flow.steps) if (kind := copy_kind(step)))
     return LayoutReasons(_groups(why, moved), _groups(why, copied))
 
 

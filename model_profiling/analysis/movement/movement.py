@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.base.records import sum_by_key
 from model_profiling.formats.graph_terms import CONSTANT, ELSEWHERE, INPUT, packet, unique
 from model_profiling.store.artifacts import ExportRecord
 
@@ -61,10 +62,7 @@ class DataMovement(msgspec.Struct, frozen=True):
 
 def data_movement(breakdown: Breakdown, graph: "ModelGraph | None" = None) -> DataMovement:
     """Find the chains and pairs of a breakdown, costliest first; removing one would save its `ms`."""
-    by_kind: dict[str, float] = {}
-    for entry in breakdown.instances:
-        if entry.category == _MOVEMENT:
-            by_kind[entry.kind] = by_kind.get(entry.kind, 0.0) + entry.ms
+    by_kind = sum_by_key((entry.kind, entry.ms) for entry in breakdown.instances if entry.category == _MOVEMENT)
     total = breakdown.category(_MOVEMENT)
     note = "" if graph else "without the model's .pte it is not known which operator feeds which"
     return DataMovement(

@@ -12,6 +12,7 @@ from model_profiling.analysis.process.startup import as_turns, unknown_processes
 from model_profiling.analysis.timing.intervals import log_ratio_bounds
 from model_profiling.analysis.timing.latency import compare
 from model_profiling.base.errors import InputError
+from model_profiling.base.records import by_key
 from model_profiling.store.made_by import RunnerKind
 from model_profiling.store.run_directory import Mode, Process, Samples, Timing, Turn
 
@@ -126,9 +127,7 @@ def growth(processes: Sequence[Process], turns: Sequence[Turn]) -> tuple[int | N
     What each inference adds is the middle of what was added from one reading to the next, the lower of two middles:
     memory that is taken once, at any time, is in one of these steps only.
     """
-    by_launch: dict[int, list[Turn]] = {}
-    for turn in turns:
-        by_launch.setdefault(turn.launch, []).append(turn)
+    by_launch = by_key((turn.launch, turn) for turn in turns)
     grown, slopes, steady, two_steps = [], [], [], False
     for process in processes:
         points = _points(process, by_launch.get(process.launch, []))

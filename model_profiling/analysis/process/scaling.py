@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare
-from model_profiling.base.records import record_of
+from model_profiling.base.records import by_key, record_of
 from model_profiling.store.run_directory import ExperimentRecord, Manifest, Turn, without_threads
 
 # What a config says of an experiment that may differ between numbers of threads: what they are measured with.
@@ -123,9 +123,7 @@ def _alike(manifest: Manifest, turns: Mapping[str, Sequence[Turn]]) -> list[list
         if _distinct(members):
             parts.append(members)
             continue
-        by_name: dict[str, list[ExperimentRecord]] = {}
-        for record in members:
-            by_name.setdefault(without_threads(record.name, record.threads)[0], []).append(record)
+        by_name = by_key((without_threads(record.name, record.threads)[0], record) for record in members)
         parts += [some for some in by_name.values() if _distinct(some)]
     return [sorted(members, key=lambda record: record.threads) for members in parts]
 

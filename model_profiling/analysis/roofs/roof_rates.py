@@ -21,6 +21,7 @@ from model_profiling.base import files
 from model_profiling.base.directories import roofs_directory
 from model_profiling.base.dtypes import ARITHMETICS
 from model_profiling.base.errors import InputError
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.store.made_by import Machine, machine_of
 
@@ -150,10 +151,11 @@ class Rates:
 
     def __init__(self, measurement: Measurement, *others: Measurement) -> None:
         self.measurement, self.others = measurement, others
-        self._by_kind: dict[tuple[str, str], list[ProbeResult]] = {}
-        for probed in measurement.probes:
-            if probed.best_ms >= _NANOSECOND_MS and amount(probed.work) and probed.where == "delegated":
-                self._by_kind.setdefault((probed.kind, probed.work.element), []).append(probed)
+        self._by_kind = by_key(
+            ((probed.kind, probed.work.element), probed)
+            for probed in measurement.probes
+            if probed.best_ms >= _NANOSECOND_MS and amount(probed.work) and probed.where == "delegated"
+        )
 
     def elements(self, kind: str) -> list[str]:
         """Return the types that probes of a kind computed in."""
@@ -176,12 +178,9 @@ class Rates:
         """The probes that took long enough to be timed, by the kind they are roofs of and the type computed in."""
         found: dict[tuple[str, str], list[ProbeResult]] = {}
         for measurement in (self.measurement, *self.others):
-            known: dict[tuple[str, str], list[ProbeResult]] = {}
-            for probed in measurement.probes:
-                if probed.best_ms >= SHORTEST_MS and amount(probed.work):
-                    kind = roof_kind(probed.operator, probed.kind, probed.work, probed.where)
-                    known.setdefault((kind, probed.work.element), []).append(probed)
-            found = known | found
+            told = [each for each in measurement.probes if each.best_ms >= SHORTEST_MS and amount(each.work)]
+            kinds = [(roof_kind(each.operator, each.kind, each.work, each.where), each.work.element) for each in told]
+            found = by_key(zip(kinds, told, strict=True)) | found
         return found
 
     def best_ms(self, operator: str, kind: str, work: Work, where: Where = "delegated") -> float | None:

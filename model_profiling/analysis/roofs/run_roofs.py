@@ -2,7 +2,7 @@
 the roofs out of a run of the probe program."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -56,7 +56,9 @@ class RunRoofs(msgspec.Struct, frozen=True):
 def run_roofs(directory: Path, manifest: Manifest) -> RunRoofs:
     """Return the roofs of a run. What is kept with it counts first, so that it says the same on every machine."""
     cpu = str(manifest.environment.get("cpu") or "")
-    timed = list(_timed(manifest))
+    # Experiments whose times mean something and whose features are known.
+    records = manifest.experiments.items() if manifest.timing == "measured" else ()
+    timed = [name for name, record in records if record.mode != "trace" and record.status == "ok" and record.features]
     if not cpu or not timed:
         return RunRoofs()
     notes: list[str] = []
@@ -122,13 +124,6 @@ def _measurement(manifest: Manifest, name: str, profile: Profile, breakdown: Bre
             if x.where != "runtime" and x.work is not None
         ],
     )
-
-
-def _timed(manifest: Manifest) -> Iterator[str]:
-    """Yield the experiments whose times mean something and whose features are known."""
-    for name, record in manifest.experiments.items():
-        if manifest.timing == "measured" and record.mode != "trace" and record.status == "ok" and record.features:
-            yield name
 
 
 def _read(path: Path, machine: Machine, notes: list[str]) -> roof_rates.Roofs | None:

@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.advice.rules import Evidence, Finding, advise
-from model_profiling.analysis.compare.comparison import ProfileComparison
-from model_profiling.analysis.compare.kernel_changes import KernelComparison
+from model_profiling.analysis.compare.comparison import KernelComparison, ProfileComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
 from model_profiling.analysis.compare.program_changes import ProgramChanges
@@ -19,8 +18,7 @@ from model_profiling.analysis.sme2.forecast_record import Sme2Answer
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
 from model_profiling.analysis.timing.breakdown import Breakdown, break_down
 from model_profiling.analysis.timing.categories import UNKNOWN, CategoryTable, OperatorClass
-from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
-from model_profiling.analysis.timing.profile import Instance, Profile, Where, profiles
+from model_profiling.analysis.timing.profile import Instance, Profile, Where, describe_sizes, profiles, split_sizes
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
 from model_profiling.formats import etdump

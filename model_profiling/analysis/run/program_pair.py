@@ -25,6 +25,7 @@ from model_profiling.analysis.run.selection import ProgramOrigin
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import Profile
 from model_profiling.analysis.timing.spans import Timeline, typical_timeline
+from model_profiling.base.records import by_key
 
 
 @dataclass(frozen=True)
@@ -185,10 +186,7 @@ def _pairs(part: PartChange, rows: tuple[_Rows, _Rows]) -> Iterator[_Pair]:
     for key in _SAME:
         if not left[0] or not left[1]:
             break
-        waiting: dict[Hashable, list[int]] = {}
-        for row in left[0]:
-            if (value := key(rows[0][row])) is not None:
-                waiting.setdefault(value, []).append(row)
+        waiting = by_key((value, row) for row in left[0] if (value := key(rows[0][row])) is not None)
         # The first that waits is taken first.
         queues = {value: iter(members) for value, members in waiting.items()}
         for row in list(left[1]):

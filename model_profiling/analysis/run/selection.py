@@ -18,8 +18,7 @@ from model_profiling.analysis.graph.sources import UNLINKED, Sources, read_sourc
 from model_profiling.analysis.timing.breakdown import Breakdown, SourceLine, break_down
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns, preempted_traces
-from model_profiling.analysis.timing.mixed_sizes import describe_sizes, split_sizes
-from model_profiling.analysis.timing.profile import Profile, profiles
+from model_profiling.analysis.timing.profile import Profile, describe_sizes, profiles, split_sizes
 from model_profiling.analysis.timing.work import Work
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError

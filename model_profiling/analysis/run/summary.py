@@ -6,8 +6,12 @@ import msgspec
 
 from model_profiling.analysis.accuracy.agreement import wrong_outputs
 from model_profiling.analysis.advice.rules import Evidence
-from model_profiling.analysis.compare.comparison import ProfileComparison, compare_profiles
-from model_profiling.analysis.compare.kernel_changes import KernelComparison, compare_kernels
+from model_profiling.analysis.compare.comparison import (
+    KernelComparison,
+    ProfileComparison,
+    compare_kernels,
+    compare_profiles,
+)
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence, operator_scaling
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph, why_unreadable

@@ -8,6 +8,7 @@ against others that they were not fitted to (docs/forecast.md). All that comes o
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.analysis.timing.profile import Where
 from model_profiling.analysis.timing.work import BITS
 from model_profiling.base import files
+from model_profiling.base.records import by_key
 from model_profiling.formats.graph_terms import base_name
 
 DIRECTORY = Path(__file__).parents[2] / "targets" / "cores"
@@ -61,10 +63,7 @@ class CorePrices(msgspec.Struct, frozen=True, tag="core_prices", tag_field="kind
 
     @functools.cached_property
     def _by_operator(self) -> dict[tuple[Where, str], list[Price]]:
-        found: dict[tuple[Where, str], list[Price]] = {}
-        for price in self.prices:
-            found.setdefault((price.where, price.operator), []).append(price)
-        return found
+        return by_key(((price.where, price.operator), price) for price in self.prices)
 
     def price(self, where: Where, operator: str, element: str) -> Price | None:
         """Return the price of an operator; of its nearest type where its own has none, of all others of its place."""
@@ -131,15 +130,13 @@ def on_core(breakdown: Breakdown, prices: CorePrices, threads: int = 1) -> Break
 
     XNNPACK divides its operators among threads; portable kernels and ExecuTorch have one.
     """
-    inside: dict[int, int] = {}
-    for entry in breakdown.instances:
-        if entry.where == "delegated" and not _goes(entry):
-            inside[entry.instruction] = inside.get(entry.instruction, 0) + 1
+    delegated = (entry for entry in breakdown.instances if entry.where == "delegated" and not _goes(entry))
+    inside = Counter(entry.instruction for entry in delegated)
     times = []
     for entry in breakdown.instances:
         step = I8MM_OVER_DOT if gains_by_i8mm(entry) and "i8mm" not in prices.features else 1.0
         step *= threads if entry.where == "delegated" else 1
-        times.append(0.0 if _goes(entry) else prices.ns(entry, inside.get(entry.instruction, 0)) / 1e6 / step)
+        times.append(0.0 if _goes(entry) else prices.ns(entry, inside[entry.instruction]) / 1e6 / step)
     return with_times(breakdown, times)
 
 

@@ -14,7 +14,7 @@ from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, wei
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import is_custom, is_packed
 from model_profiling.analysis.timing.profile import Part, Where
-from model_profiling.base.records import record_of
+from model_profiling.base.records import by_key, record_of
 from model_profiling.upstream.libraries import MATRIX_KERNEL
 
 if TYPE_CHECKING:
@@ -293,10 +293,7 @@ def _why_not_portable(entry: InstanceTime, work: _Work) -> str:
 
 def _formats(operators: list[CoveredOperator]) -> list[FormatKernels]:
     """Return operators that have weights, added up by their format; most operators first."""
-    groups: dict[str, list[CoveredOperator]] = {}
-    for operator in operators:
-        if operator.weights:
-            groups.setdefault(operator.weights, []).append(operator)
+    groups = by_key((operator.weights, operator) for operator in operators if operator.weights)
     found = []
     for weights, members in groups.items():
         kernels = (dict.fromkeys(_matrix_kernels(x.kernels)) or [x.level] for x in members)

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from model_profiling.analysis.timing.categories import CategoryTable
+from model_profiling.base.records import sum_by_key
 from model_profiling.formats import etdump
 from model_profiling.runner.trace_file import Calls, Invocation, Mark, Trace
 from model_profiling.upstream.libraries import CLOCK_READS, MATRIX_KERNEL
@@ -160,7 +161,5 @@ def _calls(invocations: list[_Invocation]) -> Iterable[Calls]:
 
 
 def _merged(calls: Iterable[Calls]) -> list[KernelCalls]:
-    counts: dict[str, int] = {}
-    for entry in calls:
-        counts[entry.kernel] = counts.get(entry.kernel, 0) + entry.count
+    counts = sum_by_key((entry.kernel, entry.count) for entry in calls)
     return [KernelCalls(kernel, count) for kernel, count in counts.items()]

@@ -8,6 +8,7 @@ import msgspec
 
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.base.errors import InputError
+from model_profiling.base.records import by_key
 
 # How many times faster or slower a part may be said to become, unless it is gone.
 LEAST_SPEEDUP, MOST_SPEEDUP = 1e-6, 1e6
@@ -35,9 +36,7 @@ class Prediction(msgspec.Struct, frozen=True):
 def predict(breakdown: Breakdown, speedups: dict[str, float]) -> Prediction:
     """Divide each operator's time by its speedup: its own if named, else its category's, else 1."""
     names = {entry.operator for entry in breakdown.operators} | {entry.category for entry in breakdown.categories}
-    alike: dict[str, list[str]] = {}
-    for name in sorted(names):
-        alike.setdefault(name.casefold(), []).append(name)
+    alike = by_key((name.casefold(), name) for name in sorted(names))
     speedups = {_known(name, names, alike): value for name, value in speedups.items()}
     for name, value in speedups.items():
         if not (LEAST_SPEEDUP <= value <= MOST_SPEEDUP or value == math.inf):

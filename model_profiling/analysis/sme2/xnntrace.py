@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from collections import Counter
 from pathlib import Path
 
 import msgspec
@@ -33,13 +34,8 @@ class TracedKernel(msgspec.Struct, frozen=True):
 def read_log(path: Path) -> list[TracedKernel]:
     """Return all kernels of a log, most often chosen first; a log without any is an error that says what is missing."""
     text = files.read_bytes(path, "trace log", limit=_LONGEST_LOG).decode(errors="replace")
-    counts: dict[tuple[str, str], int] = {}
-    for match in _CHOSEN.finditer(text):
-        key = (match["kernel"], match["purpose"].strip())
-        counts[key] = counts.get(key, 0) + 1
-    for match in _KLEIDIAI.finditer(text):
-        key = (match["kernel"], "KleidiAI")
-        counts[key] = counts.get(key, 0) + 1
+    counts = Counter((match["kernel"], match["purpose"].strip()) for match in _CHOSEN.finditer(text))
+    counts.update((match["kernel"], "KleidiAI") for match in _KLEIDIAI.finditer(text))
     if not counts:
         raise InputError(
             f"{path} names no kernels",

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from model_profiling.analysis.timing.categories import CATEGORIES
 from model_profiling.analysis.timing.profile import AT_ONCE, RUNTIME, Instance, Part, Profile, Where, median, quantile
 from model_profiling.analysis.timing.work import Work
+from model_profiling.base.records import by_key
 from model_profiling.base.units import shown_ms
 
 # Operators add up to what an execution takes, but for this part of it and this many milliseconds: some of it is outside
@@ -169,15 +170,9 @@ def break_down(
         operators=_operators(profile, times, whole, spreads),
         instances=[
             InstanceTime(
-                *(
-                    instance.name,
-                    *_labels(instance),
-                    instance.chain,
-                    instance.instruction,
-                    ms,
-                    ms / (whole or 1.0),
-                    spread,
-                ),
+                instance.name,
+                *_labels(instance),
+                *(instance.chain, instance.instruction, ms, ms / (whole or 1.0), spread),
                 source=(sources or {}).get(row),
                 work=(works or {}).get(row),
                 error_ms=error,
@@ -205,9 +200,7 @@ def _unreliable(whole: float, expected_ms: float | None, preempted: float) -> st
 def _operators(
     profile: Profile, times: npt.NDArray[np.float64], whole: float, spreads: list[Spread]
 ) -> list[OperatorTime]:
-    rows: dict[tuple[str, Where], list[int]] = {}
-    for row, instance in enumerate(profile.instances):
-        rows.setdefault((instance.operator, instance.where), []).append(row)
+    rows = by_key(((instance.operator, instance.where), row) for row, instance in enumerate(profile.instances))
     # The spreads of all sums at once; one by one they would take longer than all else where names are many.
     several = [members for members in rows.values() if len(members) > 1]
     sums = np.array([profile.times[members].sum(axis=0) for members in several]).reshape(

@@ -17,6 +17,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
+from model_profiling.base.records import by_key
 
 _TABLE = Path(__file__).with_name("operator_categories.txt")
 
@@ -224,16 +225,8 @@ def _registered_names(name: str) -> list[str]:
     return [f"{namespace}::{name}" for namespace in _NAMESPACES_OF.get(_base(name), [_ATEN])]
 
 
-def _by_name(rules: tuple[Rule, ...]) -> dict[str, list[Rule]]:
-    found: dict[str, list[Rule]] = {}
-    for rule in rules:
-        for name in rule.names:
-            found.setdefault(name.casefold(), []).append(rule)
-    return found
-
-
 _ALGORITHMS = {name.casefold(): name for name in ALGORITHMS}
-_XNNPACK = _by_name(XNNPACK_RULES)
+_XNNPACK = by_key((name.casefold(), rule) for rule in XNNPACK_RULES for name in rule.names)
 # By (namespace, name), as the libraries register them.
 _REGISTERED = {
     ((_ATEN, name) if "::" not in name else tuple(name.split("::"))): rule
@@ -242,10 +235,7 @@ _REGISTERED = {
 }
 _NAMESPACES = {namespace for namespace, _ in _REGISTERED}
 _LEFT_OUT = _NAMESPACES - {_SCALARS}
-_NAMESPACES_OF: dict[str, list[str]] = {}
-for _namespace, _name in _REGISTERED:
-    if _namespace in _LEFT_OUT:
-        _NAMESPACES_OF.setdefault(_name, []).append(_namespace)
+_NAMESPACES_OF = by_key((_name, _namespace) for _namespace, _name in _REGISTERED if _namespace in _LEFT_OUT)
 _PORTABLE = {f"{namespace}::{name}": rule for (namespace, name), rule in _REGISTERED.items()}
 _PORTABLE |= {name: _REGISTERED[namespaces[0], name] for name, namespaces in _NAMESPACES_OF.items()}
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from model_profiling.analysis.timing.profile import AT_ONCE, Profile, lower_median
+from model_profiling.base.records import sum_by_key
 
 
 @dataclass(frozen=True)
@@ -56,11 +57,8 @@ def spans(profile: Profile, execution: int) -> list[Span]:
     """
     times = (profile.times[:, execution] / 1e3).tolist()
     starts = (profile.starts[:, execution] / 1e3).tolist()
-    inside: dict[tuple[int, int], float] = {}
-    for row, instance in enumerate(profile.instances):
-        if instance.where != "runtime":
-            place = (instance.chain, instance.instruction)
-            inside[place] = inside.get(place, 0.0) + times[row]
+    own = [(i, time) for i, time in zip(profile.instances, times, strict=True) if i.where != "runtime"]
+    inside = sum_by_key(((i.chain, i.instruction), time) for i, time in own)
     called = {(i.chain, i.instruction) for i in profile.instances if i.where == "runtime" and i.name != "method"}
     found = []
     for row, instance in enumerate(profile.instances):

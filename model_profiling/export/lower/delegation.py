@@ -11,8 +11,9 @@ import msgspec
 import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 
+from model_profiling.base.records import by_key
 from model_profiling.export.prepare.samples import dtype_name
-from model_profiling.formats.etrecord.source import frame
+from model_profiling.formats.etrecord.reader import frame
 from model_profiling.formats.graph_terms import base_name
 from model_profiling.store.artifacts import Delegation, UndelegatedOperator
 from model_profiling.upstream.reliance import holds
@@ -153,9 +154,7 @@ def summarise(nodes: list[LoweredNode], backend: str, reasons: dict[str, str]) -
     portable = [node for node in nodes if node.delegate is None]
     delegates = {node.delegate for node in nodes if node.delegate is not None}
     supported = supported_operators() if backend == "xnnpack" else frozenset()
-    left_out: dict[tuple[str, str], list[str]] = {}
-    for node in portable:
-        left_out.setdefault((node.op, _reason(node, backend, supported, reasons)), []).append(node.source)
+    left_out = by_key(((node.op, _reason(node, backend, supported, reasons)), node.source) for node in portable)
     most_first = sorted(left_out.items(), key=lambda entry: -len(entry[1]))
     return Delegation(
         delegated_nodes=len(nodes) - len(portable),

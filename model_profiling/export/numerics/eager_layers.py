@@ -48,7 +48,8 @@ def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: 
         # Taps want sizes that are known; those of the example inputs are.
         loaded = replace(load(), dynamic_shapes=None)
     # To prepare a model converts its weights in place.
-    twin = _own(loaded)
+    inputs, keywords = own_inputs((loaded.inputs, loaded.keyword_inputs))
+    twin = replace(loaded, module=own_copy(loaded.module).eval(), inputs=inputs, keyword_inputs=keywords)
     with stages.stage("run the eager model"):
         prepared = prepare(loaded, request)
         given = prepared.model.inputs, prepared.model.keyword_inputs
@@ -58,11 +59,6 @@ def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: 
     reference, _ = capture_prepared(fp32, replace(request, dtype=FP32, keep_fp32=()), stages)
     calls = [(each.model.inputs, each.model.keyword_inputs) for each in (prepared, fp32)]
     return GraphPair(ours, reference, calls[0], calls[1], lowering_of(request))
-
-
-def _own(loaded: LoadedModel) -> LoadedModel:
-    inputs, keywords = own_inputs((loaded.inputs, loaded.keyword_inputs))
-    return replace(loaded, module=own_copy(loaded.module).eval(), inputs=inputs, keyword_inputs=keywords)
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -44,33 +45,26 @@ class Bisection(msgspec.Struct, frozen=True):
     comparisons: list[ProgramComparison]
 
 
+@dataclass(frozen=True)
 class Measurer:
     """Compares kept programs on one platform, and writes down what it finds."""
 
-    def __init__(
-        self,
-        kept: KeptPrograms,
-        platform: Platform,
-        on_progress: OnProgress,
-        counts: Counts = CHOSEN,
-        again: bool = False,
-    ) -> None:
-        """With `again`, what was compared before is measured once more."""
-        self._kept = kept
-        self._platform = platform
-        self._report = on_progress
-        self._counts = counts
-        self._again = again
+    kept: KeptPrograms
+    platform: Platform
+    on_progress: OnProgress
+    counts: Counts = CHOSEN
+    # Whether what was compared before is measured once more.
+    again: bool = False
 
     def compare(self, series: Series, before: str, after: str) -> ProgramComparison:
         """Return two programs of a series, by their hashes."""
-        known = self._kept.comparison(series, before, after)
-        usable = known if known is not None and known.latency.reliable and not self._again else None
+        known = self.kept.comparison(series, before, after)
+        usable = known if known is not None and known.latency.reliable and not self.again else None
         if usable is not None and not self._is_device_of(series):
             return usable  # what is known of that device, which this is not
         environment = self._refuse_other_device(series)
         models = {"A": self._program(before), "B": self._program(after)}
-        maker = maker_of(self._platform, *models.values())
+        maker = maker_of(self.platform, *models.values())
         if usable is not None:
             if not (why := maker.difference(usable.maker)):
                 return usable
@@ -82,13 +76,13 @@ class Measurer:
             raise InputError(f"{series.title} ran in another way than its programs can be compared now", hint)
         with files.scratch_directory() as home:
             outcomes = measure(
-                self._platform,
+                self.platform,
                 programs,
                 home,
                 series.threads,
-                self._report,
+                self.on_progress,
                 traced=True,
-                counts=self._counts,
+                counts=self.counts,
                 phase=phase,
                 disable_features=series.off,
             )
@@ -98,27 +92,27 @@ class Measurer:
         how = (series.platform, series.device, series.threads, list(series.off), series.phase)
         record = ProgramComparison(before, after, *how, now(), __version__, latency, maker=maker, changes=changes)
         # <run directory>/programs/<hash>/<name>.pte
-        self._kept.add(models["B"].parents[2], record)
+        self.kept.add(models["B"].parents[2], record)
         return record
 
     def _program(self, sha256: str) -> Path:
-        found = self._kept.program(sha256)
+        found = self.kept.program(sha256)
         if found is None:
             hint = "Runs keep their program unless --no-history says otherwise; prune removes them."
             raise InputError(f"the program {sha256[:16]} was not kept, or its file has changed", hint)
         return found
 
     def _is_device_of(self, series: Series) -> bool:
-        here = device_name(self._platform.probe().environment, self._platform.identity)
+        here = device_name(self.platform.probe().environment, self.platform.identity)
         same = series.device == here or series.device.startswith(f"{here} (")
-        return self._platform.name == series.platform and same
+        return self.platform.name == series.platform and same
 
     def _refuse_other_device(self, series: Series) -> dict[str, object]:
-        environment = self._platform.probe().environment
+        environment = self.platform.probe().environment
         if not self._is_device_of(series):
-            here = device_name(environment, self._platform.identity)
+            here = device_name(environment, self.platform.identity)
             raise InputError(
-                f"{series.title} is of {series.device} ({series.platform}); this is {here} ({self._platform.name})",
+                f"{series.title} is of {series.device} ({series.platform}); this is {here} ({self.platform.name})",
                 "Compare on the device of the series: run this there, or choose it with --platform and its flags.",
             )
         return environment

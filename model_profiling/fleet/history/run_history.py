@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,13 +17,14 @@ from model_profiling.base import cache, directories, files
 from model_profiling.base.directories import cache_directory
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.base.on_progress import OnProgress, no_progress
+from model_profiling.base.records import record_of
 from model_profiling.export import options
 from model_profiling.fleet.history import run_rows
 from model_profiling.fleet.history.history_records import HistoryRun, MeasurementRow, ModelCoverage, Point, TopOperator
 from model_profiling.fleet.history.run_rows import FoundRun, HistoryMeasurement, HistoryRow
 from model_profiling.store.artifacts import REPORT_PAGE
 
-# Bump when rows change without a change of `reading.py`.
+# Bump when rows change without a change of `run_rows.py`.
 _VERSION = "4"
 _BETWEEN_WORDS = 500
 
@@ -75,7 +76,6 @@ def _updated(index: Sequence[HistoryRow], runs: Sequence[FoundRun], on_progress:
 if TYPE_CHECKING:
     from model_profiling.fleet.history.trends import Series
 
-T = TypeVar("T", HistoryRun, Point, MeasurementRow)
 _AGO = re.compile(r"([0-9]{1,5})([hdw])")
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 _NO_TRACE = "no run tells: see sme2-kit kernels"
@@ -143,12 +143,11 @@ class RunHistory:
         return [self._listed(run) for run in [*newest, *self.unreadable]]
 
     def _listed(self, run: HistoryRow) -> HistoryRun:
-        return _made(
+        return record_of(
             HistoryRun,
             run,
             path=relative_path(self._here, run.path),
             kind="earlier" if self._found[run.path].earlier else "latest",
-            revision=run.revision,
             median_ms={each.experiment: each.median_ms for each in run.measurements if each.median_ms is not None},
             executorch=sorted({each.executorch for each in run.measurements} - {""}),
         )
@@ -176,8 +175,7 @@ class RunHistory:
 
     def _point(self, run: HistoryRow, each: HistoryMeasurement) -> Point:
         page = f"{run.path}/{REPORT_PAGE}" if self._found[run.path].has_page else ""
-        measured = {"spread_ms": each.mad_ms or 0.0, "executions": each.executions or 0}
-        return _made(Point, run, each, **measured, path=run.path, revision=run.revision, report=page)
+        return record_of(Point, run, each, spread_ms=each.mad_ms or 0.0, executions=each.executions or 0, report=page)
 
     def top(self) -> list[TopOperator]:
         """Return where the time goes: operators of the fastest experiment of every model's latest run."""
@@ -222,7 +220,7 @@ class RunHistory:
     def rows(self) -> list[MeasurementRow]:
         """Return every measurement of every run as a flat row, for other programs."""
         return [
-            _made(
+            record_of(
                 MeasurementRow,
                 run,
                 each,
@@ -231,7 +229,6 @@ class RunHistory:
                 sme2_coverage_percent=each.coverage_percent,
                 labels=msgspec.json.encode(run.labels).decode(),
                 model_sha256=run.sha256,
-                path=run.path,
             )
             for run, each in self._measured
         ]
@@ -241,12 +238,6 @@ class RunHistory:
 _WHAT = ("model", "dtype", "variant", "platform", "device")
 _HOW = ("experiment", "threads", "off", "phase", "source")
 _operators = msgspec.json.Decoder(list[tuple[str, str, float]])
-
-
-def _made(type_: type[T], *parts: msgspec.Struct, **more: Any) -> T:
-    """Return a record with what fields of these parts have under the same names, and more."""
-    known = {name: getattr(part, name) for part in parts for name in part.__struct_fields__} | more
-    return type_(**{name: known[name] for name in type_.__struct_fields__})
 
 
 def _kind(run: HistoryRow) -> tuple[str, str, str]:

@@ -25,8 +25,14 @@ JSON as Python writes it: `-Infinity` occurs, in attention masks.
 from pathlib import Path
 
 from model_profiling.formats import pte as pte_format
-from model_profiling.formats.etrecord.reader import Etrecord, EtrecordError, EtrecordGraph, InstructionSource, read
-from model_profiling.formats.etrecord.source import SourceNode
+from model_profiling.formats.etrecord.reader import (
+    Etrecord,
+    EtrecordError,
+    EtrecordGraph,
+    InstructionSource,
+    SourceNode,
+    read,
+)
 from model_profiling.formats.graph_terms import packet
 from model_profiling.formats.pte import DELEGATE, KERNEL, Instruction, Method, Program
 from model_profiling.formats.pte.xnnpack_graph import XnnpackGraph, graphs

@@ -5,6 +5,7 @@ import re
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
@@ -12,12 +13,23 @@ import msgspec
 
 from model_profiling.base import files, zips
 from model_profiling.base.errors import InputError
-from model_profiling.formats.etrecord.source import SourceNode, frame, module, operator
 from model_profiling.formats.graph_terms import packet
 from model_profiling.upstream import names_in_files as contents
+from model_profiling.upstream.names_in_files import EDGE_OPERATORS
 from model_profiling.upstream.names_in_files import ETRECORD_IDENTIFIER as IDENTIFIER
 from model_profiling.upstream.reliance import why_not
 
+# A frame as `traceback` prints it. The code line is missing when the source was not at hand.
+_FRAME = re.compile(r'^[ \t]*File "(.*)", line (\d{1,9}), in (.*)(?:\n(?![ \t]*File ")[ \t]+(.*))?', re.MULTILINE)
+
+# The frameworks' own frames. ExecuTorch's examples are models, so they count as a user's.
+_FRAMEWORK = re.compile(r"(?:^|(?:site|dist)-packages/)(?:torch|torchao|executorch(?!/examples))/")
+
+# Modules no user wrote: torch.export's wrapper around the model, alone in the stack of what quantization inserts, and
+# the placeholder of nodes that have no stack, such as reading a dynamic size.
+_NO_MODULE = ("torch.export.", "_empty_nn_module_stack")
+
+_SELF = re.compile(r"^L(?:\['self'\]|__self__)\.?")
 T = TypeVar("T")
 
 # What a node was made from, in torch.export's nested record of it: the last of each.
@@ -27,6 +39,58 @@ _ORIGIN, _ORIGIN_NAME = re.compile(r'"target": "([^"]*)"'), re.compile(r'"name":
 MAX_UNPACKED = 256 << 20
 # How Python writes numbers that JSON has not. An attention mask is enough for it.
 _NOT_JSON = re.compile(rb"(?<=[:,\[ ])(-?Infinity|NaN)(?=[,\]} \n])")
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """An operator of the graph before delegation. What its metadata does not tell is empty, a line 0.
+
+    `origin` is the operator of the captured model that it was made from, another one if that was decomposed:
+    `aten.silu.default` becomes a sigmoid, a multiplication and, in fp16, conversions to fp32 and back.
+    """
+
+    op: str
+    module_path: str
+    module_type: str
+    file: str
+    line: int
+    code: str
+    debug_handle: int
+    origin: str = ""
+    # What the graph calls it, and what the captured model called the operator that it was made from.
+    name: str = ""
+    origin_name: str = ""
+
+
+def operator(target: str) -> str:
+    """Shorten `executorch.exir.dialects.edge.ops.aten.mean.dim` or `torch.ops.aten.mean.dim` to `aten.mean.dim`."""
+    return target.removeprefix(EDGE_OPERATORS).removeprefix("torch.ops.").removeprefix("_operator.")
+
+
+@lru_cache(maxsize=4096)
+def module(nn_module_stack: str) -> tuple[str, str]:
+    """Return path and class of the innermost module in `key,path,type;key,path,type`; the root's path is empty."""
+    for item in reversed(nn_module_stack.split(";")):
+        _, _, rest = item.partition(",")
+        # From the right: a ModuleDict's key may have a comma, a class has none.
+        path, _, kind = rest.rpartition(",")
+        if kind and not kind.startswith(_NO_MODULE):
+            return _SELF.sub("", path), kind.rpartition(".")[2]
+    return "", ""
+
+
+@lru_cache(maxsize=4096)
+def frame(stack_trace: str) -> tuple[str, int, str]:
+    """Return file, line and code of the innermost frame outside the frameworks, a `forward` if there is one.
+
+    A model that is a framework's own (`torch.nn.LSTM`) has no frame outside; then its innermost `forward` is taken.
+    """
+    # What torch made while it traced, such as <eval_with_key>.37, is no file.
+    frames = [found for found in _FRAME.finditer(stack_trace) if not found[1].startswith("<")]
+    own = [found for found in frames if not _FRAMEWORK.search(found[1])]
+    forwards = [found for found in own or frames if found[3] == "forward"]
+    best = (forwards or own)[-1:]
+    return (best[0][1], int(best[0][2]), (best[0][4] or "").strip()) if best else ("", 0, "")
 
 
 class EtrecordError(InputError):

@@ -60,7 +60,12 @@ class TransformerModel(EagerModelBase):
             "enable_dynamic_shape": True,
         }
         model: torch.nn.Module = llama_transformer(arguments)
-        _initialise(model)
+        # Random matrices at the scale of an untrained model: torch gives an embedding values of 1, which make logits of
+        # 20 and more and a softmax of one token. The head is the embedding, as published.
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                torch.nn.init.normal_(parameter, std=INITIAL_SCALE)
+        model.output.weight = model.tok_embeddings.weight
         return (with_llama_operators(model) if self.sdpa == "custom" else model).eval()
 
     def get_example_inputs(self) -> tuple[Any, ...]:
@@ -78,14 +83,3 @@ class SmolLm2Model(TransformerModel):
 
 class Qwen3Model(TransformerModel):
     sizes = Sizes(1024, 3072, 16, 8, 128, 28, vocab_size=151936, rope_theta=1e6, norm_eps=1e-6, use_qk_norm=True)
-
-
-def _initialise(model: torch.nn.Module) -> None:
-    """Set random matrices at the scale of an untrained model; the head is the embedding, as published.
-
-    torch gives an embedding values of 1, which make logits of 20 and more and a softmax of one token.
-    """
-    for parameter in model.parameters():
-        if parameter.dim() > 1:
-            torch.nn.init.normal_(parameter, std=INITIAL_SCALE)
-    model.output.weight = model.tok_embeddings.weight

@@ -9,7 +9,8 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import charts, metric_columns, numbers
 from model_profiling.report.blocks import Bullets, Paragraph, Picture, Report, Row, Section, Table, bullets
 from model_profiling.report.content import threads
-from model_profiling.report.content.first_screen import cpu, title
+from model_profiling.report.content.first_screen import title
+from model_profiling.report.content.method import cpu
 from model_profiling.report.drawing.theme import Theme
 from model_profiling.report.words import comparison_sentence
 

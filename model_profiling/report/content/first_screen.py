@@ -19,8 +19,8 @@ from model_profiling.base.units import counted
 from model_profiling.report import numbers
 from model_profiling.report.blocks import AdviceBlock, Fact, Number, Report, Row, Table, plain_rows
 from model_profiling.report.change_words import largest_sentence, what_changed
-from model_profiling.report.content import modules, runtimes, threads
-from model_profiling.report.content.reproduce import measuring_command
+from model_profiling.report.content import runtimes, structure, threads
+from model_profiling.report.content.method import cpu, measuring_command
 from model_profiling.report.content.roofline import at_the_roof
 from model_profiling.report.kernel_view import detailed_experiments, kernel_rows, table_alerts
 from model_profiling.report.words import agreement_sentence, bounded_factor, kernels_sentence, predicted_factor, source
@@ -47,11 +47,6 @@ def report(run: RunView) -> Report:
     export = run.manifest.model.export
     wrong = bool(run.wrong) or (export is not None and bool(export.remedy))
     return Report(title(run), subtitle(run), alerts=alerts(run), opening=opening(run), wrong=wrong)
-
-
-def cpu(run: RunView) -> str:
-    environment = run.manifest.environment
-    return str(environment.get("cpu") or environment.get("device") or environment.get("arch") or "unknown CPU")
 
 
 def short_cpu(run: RunView) -> str:
@@ -410,7 +405,7 @@ def nothing_to_do(run: RunView) -> str:
     if not run.measured or not run.shown or _every(run):
         return ""
     name = run.first_of_phases[0]
-    found = modules.costliest_line(run, name)
+    found = structure.costliest_line(run, name)
     # Where to look where nothing better is known.
     look = f"The costliest line is {found[0]}, with {found[1]} of the time, most of it {found[2]}." if found else ""
     nothing = "nothing known is about 1 % of the time or more."

@@ -8,13 +8,10 @@ from model_profiling.report.content import (
     first_screen,
     forecast,
     kernels,
-    latency,
     method,
-    modules,
     numerics,
     operators,
     phases,
-    reproduce,
     roofline,
     runtimes,
     startup,
@@ -35,11 +32,11 @@ def report(run: RunView, title: str = "") -> Report:
         operators.operators(near),
         time.changes(near),
         runtimes.of_auto(run.auto),
-        modules.section(near),
+        structure.modules(near),
         roofline.section(near),
         Section("findings", "More to do", [*blocks], True, result) if blocks else None,
         forecast.section(run),
-        latency.section(run),
+        time.latencies(run),
         threads.section(run),
         runtimes.section(run.runtimes),
         startup.section(near),
@@ -49,7 +46,7 @@ def report(run: RunView, title: str = "") -> Report:
         kernels.section(near),
         method.not_measured(run),
         method.environment(run),
-        reproduce.section(run),
+        method.reproduce(run),
     ]
     first = first_screen.report(run)
     return msgspec.structs.replace(
@@ -64,5 +61,5 @@ def report(run: RunView, title: str = "") -> Report:
 
 def summary(run: RunView) -> Report:
     """Return what a person would paste: the first screen, latencies, and where the time goes."""
-    sections = [each for each in (latency.table_section(run), time.categories(run.detailed)) if each is not None]
+    sections = [each for each in (time.latency_table(run), time.categories(run.detailed)) if each is not None]
     return msgspec.structs.replace(first_screen.report(run), sections=sections, findings=first_screen.findings(run))

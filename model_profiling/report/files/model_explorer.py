@@ -26,6 +26,7 @@ from model_profiling.base.code_path import python_command
 from model_profiling.base.errors import InputError, SetupError
 from model_profiling.base.installation import install_command
 from model_profiling.base.programs import start
+from model_profiling.base.records import by_key
 from model_profiling.formats import etrecord
 from model_profiling.report.graph_page import facts, pair_facts
 from model_profiling.store.artifacts import EXPLORER_GRAPH, MODEL_EXPLORER, OVERLAY
@@ -97,11 +98,8 @@ def graphs(run: RunView) -> dict[str, Json]:
 
 
 def _incoming(edges: Iterable[tuple[int, int]]) -> dict[int, list[Json]]:
-    found: dict[int, list[Json]] = {}
-    for source, target in edges:
-        edge = {"sourceNodeId": str(source), "sourceNodeOutputId": "0", "targetNodeInputId": "0"}
-        found.setdefault(target, []).append(edge)
-    return found
+    link = {"sourceNodeOutputId": "0", "targetNodeInputId": "0"}
+    return by_key((target, {"sourceNodeId": str(source), **link}) for source, target in edges)
 
 
 def _node(node: GraphNode, said: Iterable[tuple[str, str]], incoming: Mapping[int, list[Json]]) -> Json:
