@@ -28,11 +28,11 @@ from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.public_zoos import ZOOS, ZooModel, zoo_name
-from model_profiling.models.refused_inputs import contained, explained_call, own_line
+from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers, let_signals_through, own_copy, own_inputs
 from model_profiling.models.torch_companions import watch_imports
-from model_profiling.models.user_file import FileModel, unknown_setting
+from model_profiling.models.user_file import FileModel, contained, unknown_setting
 from model_profiling.models.zoo import zoo_models
 from model_profiling.upstream.captured_graphs import named_leaves
 

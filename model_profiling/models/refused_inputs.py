@@ -2,23 +2,18 @@
 
 import contextlib
 import inspect
-import os
 import re
-import signal
-import threading
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 
-from model_profiling.base.directories import working_directory
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.units import counted
 from model_profiling.models.remedies import find_remedy
 
-_SIGNALS, _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD), os._exit
 _BY_NAME = "`get_example_kwarg_inputs` of the class or the file returns those given by name."
 
 
@@ -51,33 +46,6 @@ def explained_call(
         said = f"{_forward(module, signature)} does not take its inputs ({_given(call)}){own_line(error)}"
         why = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
         raise InputError(f"{said}: {remedy.kind} ({why})", remedy.advice) from error
-
-
-@contextlib.contextmanager
-def contained() -> Iterator[None]:
-    """Run code of the user: what it changes of the process is put back, and a child that it forks ends with it."""
-    process, handlers = os.getpid(), {each: signal.getsignal(each) for each in _SIGNALS}
-
-    def end(status: int) -> NoReturn:
-        if os.getpid() != process:
-            _LEAVE(status)
-        raise SystemExit(status)
-
-    home, os._exit = working_directory(), end
-    try:
-        yield
-    except (Exception, KeyboardInterrupt, SystemExit):
-        raise
-    except BaseException as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
-    finally:
-        if os.getpid() != process:
-            _LEAVE(0)
-        os._exit = _LEAVE
-        for each, handler in handlers.items() if threading.current_thread() is threading.main_thread() else ():
-            signal.signal(each, signal.SIG_DFL if handler is None else handler)
-        with contextlib.suppress(OSError):
-            os.chdir(home or ".")
 
 
 def own_line(error: BaseException) -> str:

@@ -7,21 +7,27 @@ is a tensor or a tuple of tensors, or a function that returns them. `get_example
 are taken along.
 """
 
+import contextlib
 import importlib.util
 import inspect
+import os
+import signal
 import sys
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
+from model_profiling.base.directories import working_directory
 from model_profiling.base.errors import InputError
 from model_profiling.models.lookup import CONTRACT, FileTarget
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import InputSpec, LoadOptions
 
+_SIGNALS, _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD), os._exit
 INPUT_NAMES = ("get_example_inputs", "example_inputs")
 
 
@@ -148,3 +154,30 @@ def import_file(path: Path) -> ModuleType:
         sys.path.insert(0, folder)
     spec.loader.exec_module(module)
     return module
+
+
+@contextlib.contextmanager
+def contained() -> Iterator[None]:
+    """Run code of the user: what it changes of the process is put back, and a child that it forks ends with it."""
+    process, handlers = os.getpid(), {each: signal.getsignal(each) for each in _SIGNALS}
+
+    def end(status: int) -> NoReturn:
+        if os.getpid() != process:
+            _LEAVE(status)
+        raise SystemExit(status)
+
+    home, os._exit = working_directory(), end
+    try:
+        yield
+    except (Exception, KeyboardInterrupt, SystemExit):
+        raise
+    except BaseException as error:
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+    finally:
+        if os.getpid() != process:
+            _LEAVE(0)
+        os._exit = _LEAVE
+        for each, handler in handlers.items() if threading.current_thread() is threading.main_thread() else ():
+            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+        with contextlib.suppress(OSError):
+            os.chdir(home or ".")

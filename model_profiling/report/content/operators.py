@@ -70,9 +70,7 @@ def operators(run: RunView) -> Section | None:
         blocks.append(Picture(numbered("operators", number), f"{caption} the 95 % interval."))
         blocks.append(_changes(run, comparison, run.operator_groups[number - 1]))
     if run.summary.comparisons:
-        coarse = any(each.breakdown.clock_ns > 1 for each in run.summary.experiments.values())
-        included = "; an operator's includes the 1 us resolution of XNNPACK's clock" if coarse else ""
-        blocks.append(Paragraph(f"Intervals are over launches{included}."))
+        blocks.append(Paragraph("Intervals are over launches, and include the resolution of XNNPACK's clock."))
     elif run.measured and run.alone:
         blocks.append(Picture("operators", f"{caption} their share of the time."))
     for name in run.alone:
