@@ -45,12 +45,12 @@ inline long voluntary_switches() {
 }
 
 // What tracers read: the time that passed less that in which the processor was taken from this process, by the system
-// or by the host of a virtual machine. An operator that was interrupted then takes as long as it computed. Where several
-// threads work, one waits for the rest, and nothing is taken off. It is the clock of the thread that started it: others,
-// which an operator library may have, read the system's.
+// or by the host of a virtual machine. An operator that was interrupted then takes as long as it computed. Where
+// several threads work, one waits for the rest, and nothing is taken off. It is the clock of the thread that started it:
+// others, which an operator library may have, read the system's.
 //
-// XNNPACK counts whole microseconds. It is shown a clock that is `kFaster` times as fast, and what ExecuTorch makes of its
-// numbers are nanoseconds again, by the ratio that it asks for (see ticks_to_ns).
+// XNNPACK counts whole microseconds. It is shown a clock that is `kFaster` times as fast, and what ExecuTorch makes of
+// its numbers are nanoseconds again, by the ratio that it asks for (see ticks_to_ns).
 class TracerClock {
  public:
 #ifdef __linux__
@@ -129,7 +129,8 @@ inline int look_for_xnnpack(dl_phdr_info* info, size_t, void* name) {
   xnnpack_start = info->dlpi_addr;
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& part = info->dlpi_phdr[i];
-    if (part.p_type == PT_LOAD) xnnpack_end = std::max<uintptr_t>(xnnpack_end, xnnpack_start + part.p_vaddr + part.p_memsz);
+    const uintptr_t end = xnnpack_start + part.p_vaddr + part.p_memsz;
+    if (part.p_type == PT_LOAD) xnnpack_end = std::max(xnnpack_end, end);
   }
   return 1;
 }
@@ -145,8 +146,8 @@ inline void find_xnnpack(const std::string&) {}
 inline bool shows_faster() { return false; }
 #endif
 
-// ExecuTorch's ticks are nanoseconds. It asks only when it turns XNNPACK's numbers, as microseconds, into ticks, which it
-// then writes down: a name for each operator, within what it calls the time of the delegate.
+// ExecuTorch's ticks are nanoseconds. It asks only when it turns XNNPACK's numbers, as microseconds, into ticks, which
+// it then writes down: a name for each operator, within what it calls the time of the delegate.
 inline et_tick_ratio_t ticks_to_ns() {
   if (!shows_faster()) return {1, 1};
   tracer_clock.begin_writing();
