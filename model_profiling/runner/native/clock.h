@@ -46,8 +46,8 @@ inline long voluntary_switches() {
 
 // What tracers read: the time that passed less that in which the processor was taken from this process, by the system
 // or by the host of a virtual machine. An operator that was interrupted then takes as long as it computed. Where
-// several threads work, one waits for the rest, and nothing is taken off. It is the clock of the thread that started it:
-// others, which an operator library may have, read the system's.
+// several threads work, one waits for the rest, and nothing is taken off. It is the clock of the thread that started
+// it: others, which an operator library may have, read the system's.
 //
 // XNNPACK counts whole microseconds. It is shown a clock that is `kFaster` times as fast, and what ExecuTorch makes of
 // its numbers are nanoseconds again, by the ratio that it asks for (see ticks_to_ns).
