@@ -45,7 +45,7 @@ class Bisection(msgspec.Struct, frozen=True):
     comparisons: list[ProgramComparison]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Measurer:
     """Compares kept programs on one platform, and writes down what it finds."""
 
