@@ -216,9 +216,9 @@ def with_metric(
     """Say of an export what a metric (with its data, and whether lower is better) is of it, and of eager PyTorch."""
     from model_profiling.analysis.compare.comparison import MetricRecord, metric_sources, read_metric
 
-    metric, data, lower_is_better = judged
+    (metric, data, lower_is_better), words = judged, (str(judged[0]), str(judged[1]))
     in_files = all(isinstance(each, (str, Path)) for each in (metric, data))
-    if in_files and not force and (known := read_metric(str(metric), str(data), made.paths)) is not None:
+    if in_files and not force and (known := read_metric(*words, lower_is_better, made.paths)) is not None:
         return replace(made, metric=known)
     import_exporter(lambda stage: None, caller().loud)
     from model_profiling.platforms.process_platform import LocalPlatform
@@ -229,9 +229,7 @@ def with_metric(
     with files.scratch_directory() as home:
         change = Scorer(read, load, 1, LocalPlatform(), home, report).compared(None, made)
     if in_files:
-        files.write_json(
-            made.paths.metric, MetricRecord(change, metric_sources(str(metric), str(data), made.paths.pte))
-        )
+        files.write_json(made.paths.metric, MetricRecord(change, metric_sources(*words, made.paths.pte)))
     return replace(made, metric=change)
 
 

@@ -75,11 +75,11 @@ def as_text(result: ExportResult) -> str:
     """Say where the .pte is, what is delegated in it, and what is not, why and where."""
     record = result.record
     on_noise = dtype_of(record.dtype).calibrated and record.calibration is None
-    seconds, metric = sum(record.stage_seconds.values()), ""
+    seconds, metric = sum(record.stage_seconds.values()), []
     if result.metric is not None:
         from model_profiling.report.words import metric_sentence
 
-        metric = metric_sentence(result.metric, "in eager PyTorch")
+        metric.append(f"  metric:    {metric_sentence(result.metric, 'in eager PyTorch')}")
     lines = [
         *(["WRONG: its outputs are not those of the model; `numerics` finds the layer"] if record.wrong else []),
         *([f"WRONG as asked for: {record.remedy}"] if record.remedy else []),
@@ -90,7 +90,7 @@ def as_text(result: ExportResult) -> str:
         *auto_lines(record.auto),
         *(["  calibrated: on random data, for timing only (--calibration DIR)"] if on_noise else []),
         *([f"  verified:  {record.verification}"] if record.verification else []),
-        *([f"  metric:    {metric}"] if metric else []),
+        *metric,
         *(f"  warning:   {warning}" for warning in record.warnings),
     ]
     return "\n".join(lines) + "\n"

@@ -159,7 +159,7 @@ def import_file(path: Path) -> ModuleType:
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
     """Run code of the user: what it changes of the process is put back, and a child that it forks ends with it."""
-    process, handlers = os.getpid(), {each: signal.getsignal(each) for each in _SIGNALS}
+    process, handlers = os.getpid(), {each: signal.getsignal(each) or signal.SIG_DFL for each in _SIGNALS}
 
     def end(status: int) -> NoReturn:
         if os.getpid() != process:
@@ -178,6 +178,6 @@ def contained() -> Iterator[None]:
             _LEAVE(0)
         os._exit = _LEAVE
         for each, handler in handlers.items() if threading.current_thread() is threading.main_thread() else ():
-            signal.signal(each, signal.SIG_DFL if handler is None else handler)
+            signal.signal(each, handler)
         with contextlib.suppress(OSError):
             os.chdir(home or ".")

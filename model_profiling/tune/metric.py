@@ -64,6 +64,9 @@ class Metric:
             self.samples = _samples(data, imported)
         if not callable(self._score):
             raise InputError(f"{self.name} is not a function", "Name one that takes both: score(predict, data).")
+        if len(self.samples) > MOST_SAMPLES:
+            say_note(f"there are more than {MOST_SAMPLES:,} samples: the first of them judge")
+        self.samples = self.samples[:MOST_SAMPLES]
         if len(self.samples) < 2:
             raise InputError(f"there are {len(self.samples)} samples to judge by", "Give at least a few dozen.")
 
@@ -125,10 +128,10 @@ def _named(given: Any, imported: Callable[[Path], ModuleType]) -> Any:
 def _samples(data: Any, imported: Callable[[Path], ModuleType]) -> list[Any]:
     """Return the samples of an iterable, a function that returns one, a name of such in a file, or a folder of .npz."""
     if isinstance(data, (str, Path)) and Path(data).is_dir():
-        paths = sorted(Path(data).glob("*.npz"))[:MOST_SAMPLES]
+        paths = sorted(Path(data).glob("*.npz"))[: MOST_SAMPLES + 1]
         return [dict(np.load(io.BytesIO(files.read_bytes(path, "sample")), allow_pickle=False)) for path in paths]
     found = _named(data, imported)
-    return list(itertools.islice(found() if callable(found) else found, MOST_SAMPLES))
+    return list(itertools.islice(found() if callable(found) else found, MOST_SAMPLES + 1))
 
 
 class Scores(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

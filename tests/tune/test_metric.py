@@ -1,5 +1,6 @@
 """tune holds programs to the user's own metric: each runs in the kit's runner, and what int8 ruins stays in fp32."""
 
+import itertools
 import json
 import os
 import runpy
@@ -32,7 +33,7 @@ from model_profiling.report.charts.frame import WIDE
 from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.store.artifacts import ExportPaths
 from model_profiling.tune.bench import Bench, TuneRequest
-from model_profiling.tune.metric import Judge, Metric
+from model_profiling.tune.metric import MOST_SAMPLES, Judge, Metric
 from model_profiling.tune.tune_report import document, picture
 from model_profiling.tune.tune_result import KeptLayer, MetricSummary, TriedVariant, TuneResult, won
 from model_profiling.tune.variants import TuneVariant
@@ -164,7 +165,12 @@ def accuracy(predict: Any, data: list[tuple[Any, int]]) -> float:
 
 
 @pytest.mark.wide
-def test_the_layer_that_int8_ruins_is_found_and_fresh_samples_are_within_the_drop(tmp_path: Path) -> None:
+def test_the_layer_that_int8_ruins_is_found_and_fresh_samples_are_within_the_drop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As many as on a machine that does nothing else: how sure a value is decides which layers are kept.
+    monkeypatch.setattr("model_profiling.tune.metric._RESAMPLES", 60)
+    monkeypatch.setattr("model_profiling.tune.metric._RESAMPLING_S", 1e6)
     net = runpy.run_path(str(EXAMPLE / "net.py"))
     module = net["trained"](60)
 
@@ -176,7 +182,7 @@ def test_the_layer_that_int8_ruins_is_found_and_fresh_samples_are_within_the_dro
     judge.begin()
     bench.metric = judge.value
     summary = judge.summary()
-    assert (summary.samples, summary.calibration_samples, summary.apart) == (90, 30, True) and summary.resamples >= 20
+    assert (summary.samples, summary.calibration_samples, summary.apart) == (90, 30, True) and summary.resamples == 60
     folder = bench.request.base.calibration
     assert folder is not None and len(list(folder.glob("*/input_0.npy"))) == 30
     int8 = TuneVariant("int8")
@@ -248,8 +254,10 @@ def test_a_metric_that_is_wrong_is_named(tmp_path: Path, monkeypatch: pytest.Mon
     try:
         judge = Judge(Metric(talking, samples, tmp_path / "log.txt", 0.1, True), bench, load)
         judge.begin()
+        assert len(Metric(len, itertools.count(), None, 0.1, False).samples) == MOST_SAMPLES
     finally:
         listen_to_notes()
+    assert notes[2:] == ["there are more than 10,000 samples: the first of them judge"]
     assert notes[0] == f"talking prints: so many: 6; see {tmp_path / 'log.txt'}" and "only 6 samples" in notes[1]
     assert (tmp_path / "log.txt").read_text() == "so many: 6\n" and judge.value("fp32").value == 60
 

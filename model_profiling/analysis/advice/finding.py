@@ -32,7 +32,6 @@ _LONGEST_CALL = 40
 class FindingKind(str, enum.Enum):
     """What a finding is about: what programs go by. Titles are for people and may change, these do not."""
 
-    SEVERAL_REWRITES = "several rewrites"
     NO_DELEGATE = "no delegate"
     CONVERSIONS = "dtype conversions"
     PORTABLE_OPERATOR = "portable operator"

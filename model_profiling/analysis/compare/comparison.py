@@ -197,11 +197,12 @@ def metric_sources(metric: str, data: str, pte: Path) -> str:
     return digest.hexdigest()
 
 
-def read_metric(metric: str, data: str, export: ExportPaths) -> MetricChange | None:
+def read_metric(metric: str, data: str, lower_is_better: bool, export: ExportPaths) -> MetricChange | None:
     """Return what is known of a program by this metric; None if something has changed since, or nobody asked."""
     try:
         known = files.read_json(export.metric, MetricRecord, "metric")
-        return known.change if known.made_from == metric_sources(metric, data, export.pte) else None
+        same = known.made_from == metric_sources(metric, data, export.pte)
+        return known.change if same and known.change.lower_is_better == lower_is_better else None
     except (KitError, OSError):
         return None
 

@@ -129,8 +129,10 @@ class Jobs:
 
     def metric(self, variant: SweepProgram) -> MetricChange | None:
         """Return what the metric says of an exported program; None if that is not known, or nobody asked."""
-        metric, data, is_program = self._asked.metric, self._asked.data, variant.is_program
-        return None if is_program or not metric or not data else read_metric(metric, data, self.request(variant).paths)
+        asked = self._asked
+        if variant.is_program or not asked.metric or not asked.data:
+            return None
+        return read_metric(asked.metric, asked.data, asked.lower_is_better, self.request(variant).paths)
 
     def run_words(self, cell: Cell, program: Path, place: Path) -> tuple[str, ...]:
         labels = [f"--label={key}={value}" for key, value in self._asked.labels.items()]

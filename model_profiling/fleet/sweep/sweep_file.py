@@ -318,18 +318,14 @@ def _twice(values: Sequence[Any]) -> Any:
 
 
 def _variants(found: SweepFile, where: str) -> list[SweepProgram]:
-    variants = []
-    if found.metric is not None:
-        from model_profiling.models.lookup import file_target
+    from model_profiling.models.lookup import file_target
 
-        try:
-            if file_target(found.metric) is None:
-                raise InputError(f"{found.metric} is not a name in a Python file", "Write path/to/eval.py:NAME.")
-        except InputError as error:
-            raise error.within(f"sweep file {where}: `metric`") from None
+    variants = []
     for given in found.models:
         asked = SweepModel(given) if isinstance(given, str) else given
         try:
+            if found.metric is not None and file_target(found.metric) is None:
+                raise InputError(f"{found.metric} is not a name in a Python file", "Write path/to/eval.py:NAME.")
             name = asked.name or _model_name(asked)
             if asked.model.endswith(".pte"):
                 variants.append(SweepProgram(name, asked, _program_dtype(asked)))
