@@ -243,7 +243,7 @@ def test_what_the_tracer_writes_is_no_time_of_the_program(tmp_path: Path) -> Non
         found = json.loads(directory.metrics_path.read_text())["experiments"]
         overheads = [each["tracer_overhead_percent"] for each in found.values()]
         # Reading the clock takes as long as some of them; writing would take five times as long as all of them.
-        return max(overheads) < 80, overheads
+        return (None if None in overheads else max(overheads) < 80), overheads  # None: other work disturbed it
 
     judge(measure)
 
