@@ -241,9 +241,9 @@ def test_what_the_tracer_writes_is_no_time_of_the_program(tmp_path: Path) -> Non
         assert done.returncode == 0, done.stderr
         directory = RunDirectory(tmp_path / str(attempt))
         found = json.loads(directory.metrics_path.read_text())["experiments"]
-        overheads = [each["tracer_overhead_percent"] for each in found.values()]
+        overheads = [x for each in found.values() if (x := each["tracer_overhead_percent"]) is not None]
         # Reading the clock takes as long as some of them; writing would take five times as long as all of them.
-        return (None if None in overheads else max(overheads) < 80), overheads  # None: other work disturbed it
+        return (max(overheads) < 80 if overheads else None), overheads
 
     judge(measure)
 
