@@ -209,14 +209,15 @@ def with_metric(
     request: ExportRequest,
     made: ExportResult,
     judged: tuple[Any, Any, bool],
-    in_memory: tuple[Any, Any],
+    model: Any,
     report: OnProgress,
     force: bool,
 ) -> ExportResult:
     """Say of an export what a metric (with its data, and whether lower is better) is of it, and of eager PyTorch."""
     from model_profiling.analysis.compare.comparison import MetricRecord, metric_sources, read_metric
 
-    (metric, data, lower_is_better), words = judged, (str(judged[0]), str(judged[1]))
+    metric, data, lower_is_better = judged
+    words = str(metric), str(data)
     in_files = all(isinstance(each, (str, Path)) for each in (metric, data))
     if in_files and not force and (known := read_metric(*words, lower_is_better, made.paths)) is not None:
         return replace(made, metric=known)
@@ -224,7 +225,7 @@ def with_metric(
     from model_profiling.platforms.process_platform import LocalPlatform
     from model_profiling.tune.metric import Metric, Scorer
 
-    load = loading(request, None if request.target else in_memory)
+    load = loading(request, None if request.target else model)
     read = Metric(metric, data, None, math.inf, lower_is_better)
     with files.scratch_directory() as home:
         change = Scorer(read, load, 1, LocalPlatform(), home, report).compared(None, made)

@@ -243,14 +243,12 @@ def export(
     from model_profiling.api import exporting
 
     is_judged = _is_judged(metric, data, None, lower_is_better)
-    asked = example_inputs, name, dynamic_shapes
-    request = exporting.export_request("export", model, asked, out, options, loud=verbose)
+    in_memory = example_inputs, name, dynamic_shapes
+    request = exporting.export_request("export", model, in_memory, out, options, loud=verbose)
     with notebook_progress(on_progress) as report:
         made = exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
-        if not is_judged:
-            return made
-        judged, in_memory = (metric, data, lower_is_better), (model, example_inputs)
-        return exporting.with_metric(request, made, judged, in_memory, report, force)
+        judged, pair = (metric, data, lower_is_better), (model, example_inputs)
+        return exporting.with_metric(request, made, judged, pair, report, force) if is_judged else made
 
 
 @verb

@@ -56,7 +56,7 @@ class Metric:
         self._log, self._printed = log, ""
         # Both may be of one file, which is run once.
         imported = functools.cache(import_file)
-        self._file = Path(str(score).rpartition(":")[0]) if isinstance(score, (str, Path)) else None
+        self._file = Path(str(score).rpartition(":")[0]).expanduser() if isinstance(score, (str, Path)) else None
         self.name = str(score) if self._file else getattr(score, "__name__", type(score).__name__)
         with self._running(self.name):
             self._score = _named(score, imported)
@@ -197,6 +197,8 @@ class Scorer:
         assert first.value is not None
         second = self.scores(after, after.paths.stem, samples, len(first.resampled))
         found = self.change(first, second)
+        if before is None:  # nobody said by how much it may be worse than eager
+            found = msgspec.structs.replace(found, verdict="")
         return MetricChange(metric.name, len(samples), metric.lower_is_better, first.value, found)
 
     def _affordable(self, predict: Callable[..., Any], value: float, samples: list[Any]) -> int:

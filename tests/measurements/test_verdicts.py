@@ -242,7 +242,7 @@ def test_what_the_tracer_writes_is_no_time_of_the_program(tmp_path: Path) -> Non
         directory = RunDirectory(tmp_path / str(attempt))
         found = json.loads(directory.metrics_path.read_text())["experiments"]
         overheads = [x for each in found.values() if (x := each["tracer_overhead_percent"]) is not None]
-        # Reading the clock takes as long as some of them; writing would take five times as long as all of them.
+        # Reading the clock takes as long as some of them; to write took twice as long as the whole program.
         return (max(overheads) < 80 if overheads else None), overheads
 
     judge(measure)

@@ -146,7 +146,7 @@ class ProfileComparison(msgspec.Struct, frozen=True):
     unreliable: str = ""
 
 
-DropVerdict = Literal["within", "beyond", "not told"]
+DropVerdict = Literal["within", "beyond", "not told", ""]
 
 
 class MetricValue(msgspec.Struct, frozen=True):
@@ -154,7 +154,7 @@ class MetricValue(msgspec.Struct, frozen=True):
     over samples (None: not known).
 
     `within` the drop that was allowed and `beyond` it are said of whole intervals; where one holds it, the samples are
-    too few to tell.
+    too few to tell. '' where nobody said what is allowed.
     """
 
     value: float | None
@@ -191,8 +191,8 @@ class MetricRecord(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def metric_sources(metric: str, data: str, pte: Path) -> str:
     digest = hashlib.sha256(program_sha256(pte).encode())
     for text in (metric, data):
-        path = Path(text)
-        for file in sorted(path.glob("*.npz")) if path.is_dir() else [Path(text.rpartition(":")[0])]:
+        path = Path(text).expanduser()
+        for file in sorted(path.glob("*.npz")) if path.is_dir() else [Path(str(path).rpartition(":")[0])]:
             digest.update(f"{text}\0{files.sha256(file)}\0".encode())
     return digest.hexdigest()
 

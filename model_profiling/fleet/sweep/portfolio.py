@@ -233,7 +233,7 @@ def _opening(result: SweepResult) -> list[list[Fact | Table]]:
             rows.append((f"{cell.name} {found.phase}".strip(), *beside, *told, _verdict(found) or "-"))
         if not cell.results:
             rows.append((cell.name, *beside, Number(cell.state, None), _NONE, _NONE, "-"))
-    columns = ("cell", *_METRIC[: int(judged)], "latency", "speedup", "SME2", "last sweep")
+    columns = ("cell", *(_METRIC[:1] if judged else ()), "latency", "speedup", "SME2", "last sweep")
     changed = changed_sentences(result)[:3]
     others: list[Fact | Table] = [Fact("Changes", rows=[(each,) for each in changed])] if changed else []
     return [[*_figures(result)], [Table("glance", columns, rows)], others]

@@ -345,10 +345,9 @@ class RayExecutor:
 
 def _is_near(job: Job) -> bool:
     asked = job.variant.asked
-    files = (
-        ".py" in asked.model or asked.checkpoint is not None or any(word.startswith("--metric") for word in job.words)
-    )
-    return job.kind == "report" or (job.kind == "export" and files)
+    judged = any(word.startswith("--metric=") for word in job.words)
+    from_files = ".py" in asked.model or asked.checkpoint is not None or judged
+    return job.kind == "report" or (job.kind == "export" and from_files)
 
 
 if __name__ == "__main__":

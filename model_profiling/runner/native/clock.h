@@ -140,8 +140,13 @@ inline void find_xnnpack(std::string library) {
   dl_iterate_phdr(look_for_xnnpack, library.data());
 }
 
-inline bool shows_faster() { return kernel_trace_clock == nullptr && tracer_clock.running() && xnnpack_end != 0; }
+// Where nobody asks for the ratio, microseconds are what they are: it shows in the first execution with a tracer.
+inline bool asks_for_ratio = false;
+
+inline bool shows_faster() { return asks_for_ratio && kernel_trace_clock == nullptr && tracer_clock.running(); }
 #else
+constexpr uintptr_t xnnpack_end = 0;
+inline bool asks_for_ratio = false;
 inline void find_xnnpack(const std::string&) {}
 inline bool shows_faster() { return false; }
 #endif
@@ -149,7 +154,9 @@ inline bool shows_faster() { return false; }
 // ExecuTorch's ticks are nanoseconds. It asks only when it turns XNNPACK's numbers, as microseconds, into ticks, which
 // it then writes down: a name for each operator, within what it calls the time of the delegate.
 inline et_tick_ratio_t ticks_to_ns() {
-  if (!shows_faster()) return {1, 1};
+  const bool faster = shows_faster();
+  asks_for_ratio = xnnpack_end != 0;
+  if (!faster) return {1, 1};
   tracer_clock.begin_writing();
   return {TracerClock::kFaster, 1};
 }
@@ -162,7 +169,7 @@ extern "C" __attribute__((visibility("default"))) int clock_gettime(clockid_t cl
   if (kit::kernel_trace_clock != nullptr) return kit::kernel_trace_clock(__builtin_return_address(0), clock, at);
   if (clock != CLOCK_MONOTONIC || !kit::tracer_clock.running()) return kit::read_system_clock(clock, at);
   const auto caller = reinterpret_cast<uintptr_t>(__builtin_return_address(0));
-  if (caller >= kit::xnnpack_start && caller < kit::xnnpack_end) {
+  if (kit::shows_faster() && caller >= kit::xnnpack_start && caller < kit::xnnpack_end) {
     *at = {0, kit::tracer_clock.now_for_xnnpack()};
     return 0;
   }
