@@ -73,7 +73,7 @@ def _is_judged(metric: object, data: object, max_drop: float | None, lower_is_be
     if metric is None and (stray := [name for name, given in others.items() if given is not None]):
         raise InputError(f"{caller().spelled(stray[0])} is for a metric, and there is none", "Give a metric, too.")
     if metric is not None and data is None:
-        raise InputError("there are no samples to compute the metric of", "Give them as data.")
+        raise InputError("there are no samples to compute the metric of", f"Give {caller().spelled('data')}.")
     return metric is not None
 
 
