@@ -408,7 +408,7 @@ def nothing_to_do(run: RunView) -> str:
     found = structure.costliest_line(run, name)
     # Where to look where nothing better is known.
     look = f"The costliest line is {found[0]}, with {found[1]} of the time, most of it {found[2]}." if found else ""
-    nothing = "nothing known is about 1 % of the time or more."
+    nothing = "nothing known is for certain 1 % of the time or more."
     return " ".join(filter(None, (nothing, at_the_roof(run, name), look)))
 
 
