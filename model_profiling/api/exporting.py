@@ -22,8 +22,10 @@ from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
 if TYPE_CHECKING:
+    from model_profiling.analysis.compare.comparison import MetricChange
     from model_profiling.models.loading import LoadedModel
     from model_profiling.tune.bench import Bench
+    from model_profiling.tune.metric import Metric
     from model_profiling.tune.tune_result import TuneResult
 
 # Takes what is asked for and what to call it in progress.
@@ -205,30 +207,42 @@ def search_by_metric(
     return lambda bench: best_within_drop(Judge(metric, bench, load), numerics)
 
 
-def with_metric(
+def export_with_metric(
     request: ExportRequest,
-    made: ExportResult,
+    make: Exporting,
     judged: tuple[Any, Any, bool],
     model: Any,
     report: OnProgress,
     force: bool,
 ) -> ExportResult:
-    """Say of an export what a metric (with its data, and whether lower is better) is of it, and of eager PyTorch."""
+    """Export, and say what a metric (with its data, and whether lower is better) is of that and of eager PyTorch."""
     from model_profiling.analysis.compare.comparison import MetricRecord, metric_sources, read_metric
 
     metric, data, lower_is_better = judged
     words = str(metric), str(data)
     in_files = all(isinstance(each, (str, Path)) for each in (metric, data))
-    if in_files and not force and (known := read_metric(*words, lower_is_better, made.paths)) is not None:
-        return replace(made, metric=known)
-    import_exporter(lambda stage: None, caller().loud)
+
+    def known() -> "MetricChange | None":
+        return read_metric(*words, lower_is_better, request.paths) if in_files and not force else None
+
+    def read() -> "Metric":
+        import_exporter(stage_listener(report, "metric"), caller().loud)
+        from model_profiling.tune.metric import Metric
+
+        return Metric(metric, data, None, math.inf, lower_is_better)
+
+    # A mistake in it is said before the export, which may take long.
+    scored = None if known() else read()
+    made = make(request, "export")
+    if (found := known()) is not None:
+        return replace(made, metric=found)
+    scored = scored or read()
     from model_profiling.platforms.process_platform import LocalPlatform
-    from model_profiling.tune.metric import Metric, Scorer
+    from model_profiling.tune.metric import Scorer
 
     load = loading(request, None if request.target else model)
-    read = Metric(metric, data, None, math.inf, lower_is_better)
     with files.scratch_directory() as home:
-        change = Scorer(read, load, 1, LocalPlatform(), home, report).compared(None, made)
+        change = Scorer(scored, load, 1, LocalPlatform(), home, report).compared(None, made)
     if in_files:
         files.write_json(made.paths.metric, MetricRecord(change, metric_sources(*words, made.paths.pte)))
     return replace(made, metric=change)

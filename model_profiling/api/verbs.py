@@ -246,9 +246,11 @@ def export(
     in_memory = example_inputs, name, dynamic_shapes
     request = exporting.export_request("export", model, in_memory, out, options, loud=verbose)
     with notebook_progress(on_progress) as report:
-        made = exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)(request, "export")
+        make = exporting.maker(request, model, example_inputs, report, force, dynamic_shapes)
+        if not is_judged:
+            return make(request, "export")
         judged, pair = (metric, data, lower_is_better), (model, example_inputs)
-        return exporting.with_metric(request, made, judged, pair, report, force) if is_judged else made
+        return exporting.export_with_metric(request, make, judged, pair, report, force)
 
 
 @verb

@@ -116,6 +116,10 @@ def test_an_export_says_what_the_metric_is_of_it_and_of_eager_pytorch(tmp_path: 
     assert found.after.high is not None and found.after.drop == pytest.approx(found.before - value)
     with pytest.raises(InputError, match="no samples"):
         sme2_kit.export(module, given, out=tmp_path, metric=score)
+    (tmp_path / "eval.py").write_text("samples = [1, 2]\n")
+    with pytest.raises(InputError, match="scroe"):
+        sme2_kit.export(module, given, out=tmp_path / "new", metric=tmp_path / "eval.py:scroe", data=samples)
+    assert not [*(tmp_path / "new").rglob("*.pte")], "a mistake is said before the export"
 
 
 @pytest.mark.wide
