@@ -88,12 +88,18 @@ def _line_in_graph(captured: Any, operator: str) -> str:
     """Return the line of the first node that calls `operator` or, without one, that makes a shape out of data."""
     # Lowering may have turned `linalg_svd` into `_linalg_svd`.
     base = re.split(r"[.:]+", operator)[1].strip("_") if operator else ""
-    for node in captured.graph.nodes if captured is not None else ():
+
+    def calls(node: torch.fx.Node) -> bool:
         wanted = base in str(node.target) if base else bool(node.meta.get("unbacked_bindings"))
-        if node.op == "call_function" and wanted:
-            line = source_line(node.meta.get("stack_trace") or "")
-            return f"at {line}" if line else ""
-    return ""
+        return node.op == "call_function" and wanted
+
+    found = next(filter(calls, captured.graph.nodes), None) if captured is not None else None
+    if found is None and captured is not None and base:
+        # A part of what the model calls: `_trilinear` of nn.Bilinear.
+        with contextlib.suppress(Exception):
+            found = next(filter(calls, captured.run_decompositions().graph.nodes), None)
+    line = source_line(found.meta.get("stack_trace") or "") if found is not None else ""
+    return f"at {line}" if line else ""
 
 
 def root_cause(error: BaseException) -> BaseException:

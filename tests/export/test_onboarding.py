@@ -225,6 +225,11 @@ class Decomposing(nn.Module):
     def forward(self, x):
         return torch.linalg.svd(x)[1]        # no such operator
 
+class Inverting(nn.Module):
+    example_inputs = torch.randn(4, 4)
+    def forward(self, x):
+        return torch.linalg.inv(x * 2)       # decomposed on the way
+
 class Mixing(nn.Module):
     example_inputs = torch.randn(4, 4)
     def forward(self, x):
@@ -251,6 +256,8 @@ class Twisting(nn.Module):
         ("Branching", "fp32", "control flow that depends on data", "data-dependent", "torch.where"),
         ("Masked", "fp32", "a shape that depends on data", "shape from data", "mask"),
         ("Decomposing", "fp32", r"operator aten\._linalg_svd.*outside ExecuTorch's set", "no such operator", "simpler"),
+        ("Inverting", "fp32", r"operator aten\.linalg_inv_ex.*outside", "decomposed on the way", "simpler"),
+        ("Inverting", "fp16", "an operator that fp16 does not have", "decomposed on the way", "--dtype fp32"),
         ("Mixing", "fp16", "dtypes that do not go together", "fp32 among fp16", "dtype=x.dtype"),
         ("Twisting", "fp32", r"operator strange::twist.*without a kernel", "no kernel", "PyTorch's own operators"),
     ],
