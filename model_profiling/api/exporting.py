@@ -22,7 +22,6 @@ from model_profiling.platforms.base import Platform
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.compare.comparison import MetricChange
     from model_profiling.models.loading import LoadedModel
     from model_profiling.tune.bench import Bench
     from model_profiling.tune.metric import Metric
@@ -218,23 +217,19 @@ def export_with_metric(
     """Export, and say what a metric (with its data, and whether lower is better) is of that and of eager PyTorch."""
     from model_profiling.analysis.compare.comparison import MetricRecord, metric_sources, read_metric
 
-    metric, data, lower_is_better = judged
-    words = str(metric), str(data)
-    in_files = all(isinstance(each, (str, Path)) for each in (metric, data))
-
-    def known() -> "MetricChange | None":
-        return read_metric(*words, lower_is_better, request.paths) if in_files and not force else None
+    words = str(judged[0]), str(judged[1])
+    known = functools.partial(read_metric, *words, judged[2], request.paths)
 
     def read() -> "Metric":
         import_exporter(stage_listener(report, "metric"), caller().loud)
         from model_profiling.tune.metric import Metric
 
-        return Metric(metric, data, None, math.inf, lower_is_better)
+        return Metric(*judged[:2], None, math.inf, judged[2])
 
     # A mistake in it is said before the export, which may take long.
-    scored = None if known() else read()
+    scored = read() if force or known() is None else None
     made = make(request, "export")
-    if (found := known()) is not None:
+    if scored is None and (found := known()) is not None:
         return replace(made, metric=found)
     scored = scored or read()
     from model_profiling.platforms.process_platform import LocalPlatform
@@ -243,7 +238,7 @@ def export_with_metric(
     load = loading(request, None if request.target else model)
     with files.scratch_directory() as home:
         change = Scorer(scored, load, 1, LocalPlatform(), home, report).compared(None, made)
-    if in_files:
+    if all(isinstance(each, (str, Path)) for each in judged[:2]):
         files.write_json(made.paths.metric, MetricRecord(change, metric_sources(*words, made.paths.pte)))
     return replace(made, metric=change)
 

@@ -1,29 +1,17 @@
 """All that the kit relies on without a promise, in the order in which it is printed."""
 
-from typing import Any
+import importlib
 
 import msgspec
 
-from model_profiling.upstream import (
-    captured_graphs,
-    emission,
-    etdump_schema,
-    example_models,
-    faster_lowering,
-    libraries,
-    names_in_files,
-    program_schema,
-    ray_worker,
-    torch_stubs,
-    xnnpack_lowering,
-    xnnpack_schema,
-)
+from model_profiling.upstream import faster_lowering
 from model_profiling.upstream.reliance import TABLE, Reliance, RelianceText, State, check_reliance
 
-_MODULES: tuple[Any, ...] = (
-    *(captured_graphs, xnnpack_lowering, emission, example_models, program_schema, xnnpack_schema, etdump_schema),
-    *(names_in_files, libraries, torch_stubs, ray_worker),
+_NAMES = (
+    "captured_graphs xnnpack_lowering emission example_models program_schema xnnpack_schema etdump_schema "
+    "names_in_files libraries torch_stubs ray_worker"
 )
+_MODULES = [importlib.import_module(f"{__package__}.{name}") for name in _NAMES.split()]
 _CHECKED = {each.name: each for module in _MODULES for each in vars(module).values() if isinstance(each, Reliance)}
 ALL: tuple[Reliance, ...] = (*faster_lowering.RELIANCES, *(_CHECKED[name] for name in TABLE))
 

@@ -23,21 +23,25 @@ _WHY_DELEGATED = "XNNPACK inserted these, or they could not be matched with its 
 _WHY_PORTABLE = "a pass of the export inserted these"
 
 
-class CostNode(msgspec.Struct, frozen=True):
-    """A part of the model. `module` is its full path, `operators` how many ran in it, `category` what took most of its
-    time. A node without a line (`unknown`) says why."""
+class _Key(msgspec.Struct, frozen=True):
+    """What tells parts of the model apart. `module` is the full path; one without a line (`unknown`) says why."""
 
     kind: NodeKind
     name: str
-    ms: float
-    share: float
-    operators: int
-    category: Part
     module: str = ""
     file: str = ""
     line: int = 0
     code: str = ""
     why: str = ""
+
+
+class CostNode(_Key, frozen=True, kw_only=True):
+    """A part of the model; `operators` is how many ran in it, `category` what took most of its time."""
+
+    ms: float
+    share: float
+    operators: int
+    category: Part
     children: "list[CostNode]" = []
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, "CostNode"]]:
@@ -50,16 +54,6 @@ class CostNode(msgspec.Struct, frozen=True):
     def lines(self) -> "list[CostNode]":
         """All lines of PyTorch below it, costliest first."""
         return sorted((node for _, node in self.walk() if node.kind == "line"), key=lambda node: -node.ms)
-
-
-class _Key(msgspec.Struct, frozen=True):
-    kind: NodeKind
-    name: str
-    module: str = ""
-    file: str = ""
-    line: int = 0
-    code: str = ""
-    why: str = ""
 
 
 def cost_tree(breakdown: Breakdown, model: str, unlinked: str = "") -> CostNode:
