@@ -40,8 +40,9 @@ from model_profiling.tune.tune_result import MetricSummary
 from model_profiling.upstream.captured_graphs import leaves
 
 MOST_SAMPLES = 10_000
-# Samples are drawn anew so often for an interval, if that takes no longer than this; fewer than the least tell nothing.
-_RESAMPLES, _LEAST_RESAMPLES, _RESAMPLING_S = 200, 20, 5.0
+# Samples are drawn anew so often for an interval, as far as the seconds last; the least has more of them, since without
+# an interval a drop may be luck.
+_RESAMPLES, _LEAST_RESAMPLES, _RESAMPLING_S, _LEAST_RESAMPLING_S = 200, 20, 5.0, 30.0
 # How many samples set the ranges of int8, at most a quarter of all; and from how many on the others alone judge.
 _CALIBRATING, _ENOUGH = 32, 40
 _AGAIN = "Correct it, and start again: what is finished is kept."
@@ -210,9 +211,8 @@ class Scorer:
                 "Let it draw no random numbers, or seed them anew in each call (torch.manual_seed).",
             )
         took = time.monotonic() - started
-        count = min(_RESAMPLES, int(_RESAMPLING_S / max(took, 1e-6)))
-        if count >= _LEAST_RESAMPLES:
-            return count
+        if took * _LEAST_RESAMPLES <= _LEAST_RESAMPLING_S:
+            return min(_RESAMPLES, max(_LEAST_RESAMPLES, int(_RESAMPLING_S / max(took, 1e-6))))
         say_note(f"{self.metric.name} takes {took:.1f} s without the program: its values have no interval")
         return 0
 
