@@ -19,6 +19,7 @@ import hypothesis
 import pytest
 
 from tests.helpers import distorted_clock, durations, warm, warm_drawing
+from tests.helpers.waiting import LONGEST_S
 
 ROOT = Path(__file__).resolve().parents[1]
 DTYPES = ("fp32", "fp16", "int8")
@@ -287,7 +288,7 @@ def kit(
     else:
         command = [sys.executable, "-m", "model_profiling", *words]
         done = subprocess.run(
-            command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=600, check=False
+            command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=LONGEST_S, check=False
         )
     needs(TORCH or done.returncode != 3 or "torch" not in done.stdout + done.stderr, "torch")
     return done

@@ -23,7 +23,7 @@ from model_profiling.report.files.tables import csv_text
 from model_profiling.store.run_directory import RunDirectory
 from tests.conftest import ROOT, processes_naming
 from tests.helpers.kit_here import kit_here
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 Toy = Callable[[str], Path]
@@ -184,7 +184,7 @@ def test_a_runner_ends_with_the_kit(toy: Toy, tmp_path: Path, end: str) -> None:
     until(runners)
     time.sleep(0.5)
     process.terminate() if end == "TERM" else process.kill()
-    process.wait(timeout=60)
+    process.wait(timeout=LONGEST_S)
     if end == "TERM":
         assert process.stderr is not None and "interrupted" in process.stderr.read()
         assert process.returncode == 143

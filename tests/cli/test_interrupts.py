@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import QUICK, ROOT, needs, processes_naming
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143}
-_LONGEST_S = 300
 
 
 def start(home: Path, *words: str, **environment: str) -> "subprocess.Popen[str]":
@@ -36,7 +35,7 @@ def interrupted(process: "subprocess.Popen[str]", number: signal.Signals, times:
     for _ in range(times):
         process.send_signal(number)
         time.sleep(0.02 * (times - 1))
-    _, said = process.communicate(timeout=_LONGEST_S)
+    _, said = process.communicate(timeout=LONGEST_S)
     assert process.returncode == CODES[number], said
     assert "Traceback" not in said and "KeyboardInterrupt" not in said
     assert said.count("error: interrupted") == 1, said
@@ -101,7 +100,7 @@ enter()
 
 def test_an_interruption_that_python_drops_comes_again(tmp_path: Path) -> None:
     process = start(tmp_path, "-c", _IN)
-    _, said = process.communicate(timeout=_LONGEST_S)
+    _, said = process.communicate(timeout=LONGEST_S)
     assert (process.returncode, said.count("error: interrupted"), "Traceback" in said) == (130, 1, False), said
 
 

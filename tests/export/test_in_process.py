@@ -32,6 +32,7 @@ from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.models.state import own_copy
 from tests.conftest import ROOT
 from tests.helpers.in_process import verify
+from tests.helpers.waiting import LONGEST_S
 
 INPUT = torch.linspace(-1, 1, 2 * 3 * 8).reshape(2, 3, 8)
 
@@ -297,7 +298,14 @@ def test_pictures_can_be_drawn_from_any_program(host_program: str, tmp_path: Pat
     given = None if host_program.startswith("script") else DRAWS
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        words, input=given, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=120
+        words,
+        input=given,
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_S,
     )
     assert (done.stdout, done.returncode) == ("True <svg\n", 0), done.stderr
 

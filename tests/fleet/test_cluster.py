@@ -24,7 +24,7 @@ from model_profiling.fleet.sweep import sweep as journal
 from model_profiling.platforms import locks
 from tests.conftest import QUICK, ROOT, needs
 from tests.fleet.test_sweep import FEW
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.wide
 RAY = Path(sys.executable).with_name("ray")
@@ -168,7 +168,7 @@ def test_a_lost_worker_and_a_lost_node_cost_time_and_nothing_else(
             until(lambda: any(entry.event == "finished" for entry in journal.read(journaled)))
             until(measuring, cluster, 1)
             kill_tree(cluster.nodes[1].pid)
-            output, _ = sweep.communicate(timeout=120)
+            output, _ = sweep.communicate(timeout=LONGEST_S)
         finally:
             sweep.kill()
     watch.over.set()
@@ -208,7 +208,7 @@ def test_an_address_without_a_cluster_and_a_wrong_token_say_what_to_do(cluster: 
         (home / "one.json").write_text(json.dumps(FEW | {"models": ["toy_cnn"]}))
         command = [sys.executable, "-m", "model_profiling", "sweep", "one.json", "--ray", address]
         done = subprocess.run(
-            command, cwd=home, env=environment, capture_output=True, text=True, timeout=60, check=False
+            command, cwd=home, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
         )
         assert done.returncode in (2, 3) and words in done.stderr and "Traceback" not in done.stderr, done.stderr
         assert not done.stdout
@@ -286,7 +286,7 @@ def test_what_a_hostile_node_sends_is_refused_and_the_rest_goes_on(toy: Callable
             (tmp_path / "many.json").write_text(json.dumps(keys))
             environment = cluster.environment | more
             ended = subprocess.run(
-                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False
+                command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
             )
             assert ended.returncode == 4 and "Traceback" not in ended.stderr, ended.stderr
             assert not list(tmp_path.rglob("victim"))
@@ -337,5 +337,5 @@ def test_a_result_lost_with_its_node_is_an_error_and_no_text_of_rays(tmp_path: P
         ) as driver:
             assert driver.stdout is not None and driver.stdout.readline() == "kill it\n"
             kill_tree(cluster.nodes[1].pid)
-            output, errors = driver.communicate("\n", timeout=120)
+            output, errors = driver.communicate("\n", timeout=LONGEST_S)
     assert (output, errors) == ("lost\n", "")

@@ -26,6 +26,7 @@ from model_profiling.fleet.history.steps import with_steps
 from tests.conftest import ROOT, needs
 from tests.helpers.contract_check import check_printed
 from tests.helpers.history_forge import Forge
+from tests.helpers.waiting import LONGEST_S
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 FAST, SLOW = "a" * 64, "b" * 64
@@ -230,7 +231,7 @@ def test_questions_asked_at_once_all_get_the_answer(here: Path, forge: Forge) ->
     asking = [
         subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) for _ in range(3)
     ]
-    answers = [len(json.loads(each.communicate(timeout=120)[0])) for each in asking]
+    answers = [len(json.loads(each.communicate(timeout=LONGEST_S)[0])) for each in asking]
     assert answers == [60] * 3
 
 

@@ -18,6 +18,7 @@ from model_profiling.platforms.remote.android import device_directory
 from tests.conftest import ROOT, kit, needs
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_phone import Phone
+from tests.helpers.waiting import LONGEST_S
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Lab:
                 os.environ[name] = value
 
     def run_adb(self, *arguments: str) -> str:
-        done = subprocess.run([self.adb, *arguments], capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([self.adb, *arguments], capture_output=True, text=True, timeout=LONGEST_S, check=False)
         return done.stdout + done.stderr
 
     def device(self, name: str, connect: bool = True, **phone: Any) -> TestDevice:
@@ -75,7 +76,7 @@ class Lab:
         return made
 
     def connect(self, device: TestDevice) -> None:
-        until = time.monotonic() + 120
+        until = time.monotonic() + LONGEST_S
         while time.monotonic() < until:
             self.run_adb("connect", device.serial)
             if f"{device.serial}\tdevice" in self.run_adb("devices"):

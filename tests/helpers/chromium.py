@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.helpers.waiting import LONGEST_S
+
 BINARY = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -19,7 +21,6 @@ _FLAGS = (
     # A page that was left is not kept for a way back.
     "--disable-features=BackForwardCache,ProactivelySwapBrowsingInstance",
 )  # fmt: skip
-_PATIENCE_S = 120.0
 
 
 class Tab:
@@ -28,7 +29,7 @@ class Tab:
     def __init__(self, address: str) -> None:
         from websocket import create_connection
 
-        self._socket = create_connection(address, timeout=_PATIENCE_S)
+        self._socket = create_connection(address, timeout=LONGEST_S)
         self._number = 0
         self._loaded = False
         self.requests: list[str] = []
@@ -65,7 +66,7 @@ class Tab:
         self._size(width, height)
         self._loaded = False
         self.call("Page.navigate", url=page if isinstance(page, str) else page.resolve().as_uri())
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + LONGEST_S
         while not self._loaded:
             assert time.monotonic() < end, "the page did not load"
             self._notice(json.loads(self._socket.recv()))
@@ -116,7 +117,7 @@ class Tab:
 
     def until(self, expression: str) -> Any:
         """Wait until an expression is true, and return what it is then."""
-        end = time.monotonic() + _PATIENCE_S
+        end = time.monotonic() + LONGEST_S
         while not (found := self.value(expression)):
             assert time.monotonic() < end, f"{expression} did not come true"
             time.sleep(0.1)
@@ -137,13 +138,13 @@ def chromium(*flags: str) -> Iterator[Tab]:
             yield Tab(_address(Path(home) / "DevToolsActivePort", process))
         finally:
             process.terminate()
-            process.wait(_PATIENCE_S)
+            process.wait(LONGEST_S)
 
 
 def _address(port_file: Path, process: "subprocess.Popen[bytes]") -> str:
     from urllib.request import urlopen
 
-    end = time.monotonic() + _PATIENCE_S
+    end = time.monotonic() + LONGEST_S
     while not (port_file.is_file() and port_file.read_text().count("\n")):
         assert time.monotonic() < end and process.poll() is None, "Chromium did not start"
         time.sleep(0.05)

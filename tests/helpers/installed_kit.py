@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tests.conftest import ROOT, needs, shared_home
 from tests.helpers import warm
+from tests.helpers.waiting import LONGEST_S
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,9 @@ class Installed:
         environment = {name: value for name, value in os.environ.items() if name not in ours}
         environment |= {"SME2_KIT_BUDGET_S": "0.3", "RUNNER_TEMP": str(self.home.parent), **variables}
         words = list(map(str, command))
-        return subprocess.run(words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=600, check=False)
+        return subprocess.run(
+            words, cwd=cwd, env=environment, capture_output=True, text=True, timeout=LONGEST_S, check=False
+        )
 
     def shell(self, script: str, cwd: Path, **variables: str) -> "subprocess.CompletedProcess[str]":
         """Run a step of a workflow as GitHub does, with this environment's programs first."""

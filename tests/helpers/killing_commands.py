@@ -19,6 +19,7 @@ from model_profiling.analysis.run.validation import problems
 from model_profiling.base.files import is_file, sha256
 from model_profiling.store.artifacts import MANIFEST
 from model_profiling.store.run_directory import RunDirectory
+from tests.helpers.waiting import LONGEST_S
 
 MODEL = """
 import torch
@@ -42,7 +43,6 @@ COMMANDS = {
 }
 _SIGNALS = (signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 # A command that is asked to end has this long, and the watcher of one that is killed as long again.
-_LONGEST_S = 40.0
 _MARK = "SME2_KIT_TEST_KILLED"
 
 
@@ -61,14 +61,14 @@ def kill_commands(home: Path, kills: int, most_s: float, names: tuple[str, ...] 
             how = _SIGNALS[kill % len(_SIGNALS)]
             ended += process.poll() is None
             process.send_signal(how)
-            said = process.communicate(timeout=_LONGEST_S)[0].decode(errors="replace")
+            said = process.communicate(timeout=LONGEST_S)[0].decode(errors="replace")
             assert process.returncode in (0, -how, 128 + how), (name, how, process.returncode, said)
             assert "Traceback" not in said or how == signal.SIGKILL, said
             _await_end(home)
             for path, digest in finished.items():
                 assert is_file(path) and sha256(path) == digest, (name, how, path)
         done = _start(home, COMMANDS[name])
-        said = done.communicate(timeout=600)[0].decode(errors="replace")
+        said = done.communicate(timeout=LONGEST_S)[0].decode(errors="replace")
         assert done.returncode == 0, (name, said)
         _await_end(home)
         left = [*home.rglob(".making-*"), *(home / "tmp").glob("sme2*")]
@@ -94,7 +94,7 @@ def _finished(home: Path) -> dict[Path, str]:
 
 
 def _await_end(home: Path) -> None:
-    until = time.monotonic() + _LONGEST_S
+    until = time.monotonic() + LONGEST_S
     while left := _of(home):
         assert time.monotonic() < until, left
         time.sleep(0.1)

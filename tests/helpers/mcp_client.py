@@ -16,13 +16,13 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from tests.conftest import QUICK, ROOT, shared_home
 from tests.helpers import warm, warm_drawing
+from tests.helpers.waiting import LONGEST_S
 
 _SERVE = """import sys
 sys.executable = {python!r}
 from model_profiling.cli.main import main
 sys.exit(main(['mcp', '--workspace', {workspace!r}]))
 """
-_LONGEST_S = 600
 
 
 class Assistant:
@@ -103,7 +103,7 @@ def drive(workspace: Path, conversation: Callable[[Assistant], Awaitable[None]],
     server = StdioServerParameters(command=python, args=["-c", program], cwd=ROOT, env=environment)
 
     async def talk() -> None:
-        with anyio.fail_after(_LONGEST_S):
+        with anyio.fail_after(LONGEST_S):
             async with Client(stdio_client(server)) as client:
                 tools = {tool.name: tool for tool in (await client.list_tools()).tools}
                 await conversation(Assistant(client, workspace, tools))

@@ -22,10 +22,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from tests.helpers.waiting import LONGEST_S
+
 ROOT = Path(__file__).resolve().parents[2]
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 UNICODE = "üñí☃ 名"
-LONGEST_S = 300
 # A locale whose text is ASCII, and nothing of Python's own that makes it UTF-8.
 ASCII = {"LC_ALL": "C", "LANG": None, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 # For a command that starts its process again.

@@ -24,6 +24,7 @@ from tests.conftest import QUICK, ROOT, kit, needs_hardware
 from tests.helpers.mcp_client import Assistant, drive
 from tests.helpers.numerics_forge import layer as forged_layer
 from tests.helpers.numerics_forge import numerics as forged_numerics
+from tests.helpers.waiting import LONGEST_S
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 
@@ -242,7 +243,7 @@ def test_a_call_ends_with_a_server_that_is_killed(tmp_path: Path, toy: Callable[
         while "run: " not in (line := process.stdout.readline().decode()) or not processes(tmp_path / "work"):
             assert line, "it ended before it measured"
         process.kill()
-    until = time.monotonic() + 120
+    until = time.monotonic() + LONGEST_S
     while processes(tmp_path / "work") and time.monotonic() < until:
         time.sleep(0.1)
     assert not processes(tmp_path / "work")
@@ -271,7 +272,7 @@ def test_a_cancelled_call_ends_all_that_it_started_and_keeps_what_is_finished(
             with anyio.fail_after(120):
                 await measuring.wait()
             tasks.cancel_scope.cancel()
-        until = time.monotonic() + 120
+        until = time.monotonic() + LONGEST_S
         while processes(tmp_path) and time.monotonic() < until:
             await anyio.sleep(0.1)
         assert not processes(tmp_path)

@@ -12,6 +12,7 @@ from model_profiling.analysis.compare.onnx_profile import classify, onnx_side
 from model_profiling.analysis.compare.program_changes import PartChange, ProgramChanges, program_changes
 from model_profiling.analysis.run.selection import choose
 from tests.conftest import ROOT, kit, needs
+from tests.helpers.waiting import LONGEST_S
 
 pytestmark = pytest.mark.wide
 # With and without convolutions in a layout of ONNX Runtime's own.
@@ -86,7 +87,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
         assert done.returncode == 0, done.stderr
     script = ROOT / "tests" / "helpers" / "ort_profile.py"
     command = [sys.executable, str(script), str(home / "net.py"), str(home), "6", "3", *LEVELS]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LONGEST_S)
     assert done.returncode == 0, done.stderr
     return home
 

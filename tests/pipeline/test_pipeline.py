@@ -23,7 +23,7 @@ from model_profiling.runner import features
 from model_profiling.store.run_directory import RunDirectory, without_threads
 from tests.conftest import QUICK, ROOT, SAMPLED, kit, needs_hardware, processes_naming
 from tests.helpers.contract_check import check_files
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 Toy = Callable[[str], Path]
 
@@ -369,7 +369,7 @@ def test_killed_at_any_moment_nothing_finished_is_lost_and_no_json_is_broken(toy
         process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         time.sleep(chance.uniform(0.05, 1.6))
         process.send_signal(signal.SIGINT if moment % 3 == 2 else signal.SIGKILL)
-        process.wait(timeout=300)
+        process.wait(timeout=LONGEST_S)
         for path in json_files(root):
             json.loads(path.read_text())
         if (root / "manifest.json").exists():

@@ -26,6 +26,7 @@ from model_profiling.store.run_directory import RunDirectory
 from model_profiling.store.runs import list_runs
 from tests.conftest import ROOT, needs
 from tests.helpers.distorted_clock import true_clock
+from tests.helpers.waiting import LONGEST_S
 
 TINY = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
 CUSTOM = ROOT / "tests" / "data" / "llm" / "custom.pte"
@@ -147,7 +148,7 @@ def test_a_run_can_be_read_on_a_machine_that_could_not_have_made_it(
 def really_loaded(command: list[str]) -> dict[str, Path]:
     """What the loader itself says that it loads, by name."""
     done = subprocess.run(
-        command, env={**os.environ, "LD_DEBUG": "files"}, capture_output=True, text=True, check=True, timeout=60
+        command, env={**os.environ, "LD_DEBUG": "files"}, capture_output=True, text=True, check=True, timeout=LONGEST_S
     )
     paths = map(Path, re.findall(r"calling init: (\S+)", done.stderr))
     return {path.name: path for path in paths}
@@ -174,7 +175,9 @@ def test_the_record_has_exactly_what_the_loader_loads(model: Path, libraries: Pa
 def compiled(home: Path, name: str, code: str, *words: str) -> Path:
     source = home / f"{name}.c"
     source.write_text(code)
-    subprocess.run(["cc", "-o", str(home / name), str(source), *words], check=True, capture_output=True, timeout=60)
+    subprocess.run(
+        ["cc", "-o", str(home / name), str(source), *words], check=True, capture_output=True, timeout=LONGEST_S
+    )
     return home / name
 
 

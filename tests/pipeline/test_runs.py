@@ -52,6 +52,7 @@ from model_profiling.store.runs import (
 from tests.conftest import QUICK, ROOT, SAMPLED, TORCH, kit, needs
 from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.run_forge import forge_run
+from tests.helpers.waiting import LONGEST_S
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 APART = ("earlier", "programs", ".partial", ".lock")
@@ -476,13 +477,13 @@ def start(path: Path, *flags: str) -> "subprocess.Popen[str]":
 
 def end_after(process: "subprocess.Popen[str]", how: signal.Signals, root: Path, reached: Callable[[str], bool]) -> str:
     """End the kit when its progress says so; returns what it said."""
-    until = time.monotonic() + 300
+    until = time.monotonic() + LONGEST_S
     while time.monotonic() < until and process.poll() is None:
         if any(reached(path.read_text()) for path in root.glob(".partial/*/*.progress")):
             break
         time.sleep(0.01)
     process.send_signal(how)
-    return process.communicate(timeout=300)[1]
+    return process.communicate(timeout=LONGEST_S)[1]
 
 
 def complete(root: Path, runs: int) -> RunDirectory:

@@ -25,7 +25,7 @@ from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Lab, at_turn, short, write_config
 from tests.helpers.contract_check import check_files
 from tests.helpers.llm_programs import cosine, eager, stored, tokens
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 from tests.pipeline.test_pipeline import accelerator_for
 
 Toy = Callable[[str], Path]
@@ -245,7 +245,7 @@ def test_two_devices_at_once_each_get_their_own_run(lab: Lab, toy: Toy, tmp_path
     ]
     running = [lab.start_kit(d, "--config", config) for d, config in zip(devices, configs, strict=True)]
     for process in running:
-        _, stderr = process.communicate(timeout=120)
+        _, stderr = process.communicate(timeout=LONGEST_S)
         assert process.returncode == 0, stderr
     undecided = lab.kit(None, "--config", configs[0])
     for device in devices:

@@ -13,13 +13,12 @@ from model_profiling.store.run_directory import RunDirectory
 from tests.helpers.adb_device import TestDevice
 from tests.helpers.adb_lab import Finished, Lab, at_turn, short, write_config
 from tests.helpers.adb_services import Faults
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 pytestmark = pytest.mark.wide
 Toy = Callable[[str], Path]
 # The turns of the first experiment: six timed, one traced; faults come in the middle of the second.
 IN_THE_SECOND = 11
-LONGEST_S = 300
 
 
 @pytest.fixture(scope="module")

@@ -33,6 +33,7 @@ from tests.conftest import ROOT, kit, needs_emulator, needs_hardware
 from tests.helpers.adb_lab import write_config
 from tests.helpers.contract_check import check_files, check_printed
 from tests.helpers.llm_programs import stored
+from tests.helpers.waiting import LONGEST_S
 
 pytestmark = pytest.mark.wide
 Toy = Callable[[str], Path]
@@ -119,7 +120,7 @@ def listed(*flags: str) -> "subprocess.CompletedProcess[str]":
     """What the aarch64 runner says of the emulated CPU, which has every feature."""
     platform = EmulatorPlatform()
     command = [*platform._start({}), str(platform.build.path), "--list_features", *flags]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_S, check=False)
 
 
 def test_each_feature_goes_with_what_builds_on_it_and_nothing_else() -> None:

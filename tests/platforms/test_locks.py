@@ -43,11 +43,10 @@ from model_profiling.platforms.remote import board
 from model_profiling.platforms.remote.android import choose_device
 from tests.conftest import QUICK, ROOT, needs_hardware
 from tests.helpers.adb_lab import short, write_config
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 Toy = Callable[[str], Path]
 Trap = Callable[[Path, Path], None]
-LONGEST_S = 300
 
 
 def writable_file(path: Path, victim: Path) -> None:
@@ -261,7 +260,7 @@ class Holder:
     def end(self, how: signal.Signals | None = None) -> None:
         if how is not None:
             self._process.send_signal(how)
-        self._process.communicate(timeout=20)
+        self._process.communicate(timeout=LONGEST_S)
 
 
 @traps

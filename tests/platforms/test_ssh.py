@@ -26,11 +26,10 @@ from tests.conftest import needs
 from tests.helpers.adb_lab import Finished, short, write_config
 from tests.helpers.prefixes import prefix, slow_prefix
 from tests.helpers.ssh_lab import PLAIN, SshLab, caching_in, foreign_system, mounted, processes
-from tests.helpers.waiting import until
+from tests.helpers.waiting import LONGEST_S, until
 
 Toy = Callable[[str], Path]
 NASTY = ["'; touch pwned; '", "$(touch pwned)", "`touch pwned`", 'a "b" c', "-rf", "ä ö\tü", "!! % %s \\n \\045", "*"]
-LONGEST_S = 300
 
 
 @pytest.fixture(scope="module")
@@ -391,7 +390,7 @@ def test_more_runners_than_a_connection_takes_are_spread(lab: SshLab) -> None:
         assert len({each for command in commands for each in command if each.startswith("-oControlPath")}) == 3
         started = [subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for words in commands]
         for command, process in zip(commands, started, strict=True):
-            assert b"here" in process.communicate(timeout=30)[0]
+            assert b"here" in process.communicate(timeout=LONGEST_S)[0]
             device.freed(command)
     finally:
         device.close()

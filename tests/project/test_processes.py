@@ -25,8 +25,8 @@ from model_profiling.base.file_locks import folder_held
 from model_profiling.base.on_progress import listen_to_notes, long_step
 from model_profiling.base.programs import StartError, TimedOutError, run_program, start
 from tests.conftest import ROOT, needs
+from tests.helpers.waiting import LONGEST_S
 
-LONGEST_S = 30.0
 # What starts a process, or has another one do so, by the module that it is of.
 _STARTS = {
     "subprocess": {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput"},

@@ -21,6 +21,7 @@ from model_profiling.base.code_path import leave_working_directory_out, python_c
 from model_profiling.report.drawing import drawing_process
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from tests.conftest import QUICK, ROOT, needs
+from tests.helpers.waiting import LONGEST_S
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
 PACKAGES = ("model_profiling", "sme2_kit")
@@ -77,7 +78,7 @@ def installed(home: Path, *words: str, **environment: str) -> "subprocess.Comple
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=LONGEST_S,
     )
 
 

@@ -18,6 +18,7 @@ from model_profiling.formats.etrecord import EtrecordError, InstructionSource, S
 from model_profiling.formats.etrecord.reader import EtrecordGraph, frame, module, operator
 from model_profiling.formats.pte import DELEGATE, KERNEL, Instruction, Method, PteError, xnnpack_graph
 from tests.conftest import SAMPLED, kit
+from tests.helpers.waiting import LONGEST_S
 
 Toy = Callable[[str], Path]
 
@@ -85,7 +86,7 @@ def record(path: Path) -> Path:
 
 def dump(runner: Path, model: Path, where: Path) -> Path:
     command = [str(runner), "--model_path", str(model), "--etdump_path", str(where / "a.etdump")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=LONGEST_S)
     return where / "a.etdump"
 
 

@@ -31,6 +31,7 @@ from model_profiling.runner.sdk import fetched_sdk, host_target
 from model_profiling.upstream.libraries import LINKED
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers.file_faults import FAULTS
+from tests.helpers.waiting import LONGEST_S
 
 # A compiler that compiles everything once: what it made goes by the name of its output.
 COMPILER = """#!/bin/sh
@@ -227,7 +228,7 @@ def test_processes_that_fill_a_cache_at_once_compile_once(use: Path, store: Path
         asking = [
             subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, env=environment) for _ in range(3)
         ]
-        (path,) = {Path(each.communicate(timeout=120)[0].decode().strip()) for each in asking}
+        (path,) = {Path(each.communicate(timeout=LONGEST_S)[0].decode().strip()) for each in asking}
         assert path.read_bytes() == runner.read_bytes()
     assert (store / "calls").read_text().count("compiled") == 2
     assert all(name.startswith(f"runner/{path.parent.name}/") for name in contents(use))

@@ -25,6 +25,7 @@ from model_profiling.runner import features
 from model_profiling.runner.protocol import Exit
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers import file_kinds, npy_forge
+from tests.helpers.waiting import LONGEST_S
 
 Toy = Callable[[str], Path]
 Completed = subprocess.CompletedProcess[str]
@@ -33,7 +34,7 @@ TINY = ROOT / "tests" / "data" / "fuzz_seeds" / "tiny_xnnpack_fp32.pte"
 
 def call(*command: object, stdin: str = "") -> Completed:
     return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, input=stdin, timeout=120, check=False
+        [str(part) for part in command], capture_output=True, text=True, input=stdin, timeout=LONGEST_S, check=False
     )
 
 
@@ -270,7 +271,7 @@ def pinned(runner: Path, cpus: list[int], threads: int, executions: int) -> "sub
     """Run a tiny model on these CPUs alone."""
     counts = [f"--cpu_threads={threads}", f"--num_executions={executions}", "--warmup=1"]
     pin, words = functools.partial(os.sched_setaffinity, 0, cpus), [str(runner), f"--model_path={TINY}", *counts]
-    return subprocess.run(words, capture_output=True, text=True, timeout=120, check=False, preexec_fn=pin)
+    return subprocess.run(words, capture_output=True, text=True, timeout=LONGEST_S, check=False, preexec_fn=pin)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="hardware: only Linux pins a process to CPUs")

@@ -32,6 +32,7 @@ from sme2_kit import InputError, KitError, Run, SetupError
 from tests.conftest import QUICK, ROOT, needs, needs_emulator, shared_home
 from tests.helpers import warm
 from tests.helpers.run_forge import forge_run
+from tests.helpers.waiting import LONGEST_S
 
 KNOWN = ROOT / "tests" / "data" / "known_good_run"
 HEAVY = ("torch", "executorch", "numpy", "msgspec", "jinja2", "pandas", "IPython", "vl_convert")
@@ -40,7 +41,7 @@ HEAVY = ("torch", "executorch", "numpy", "msgspec", "jinja2", "pandas", "IPython
 def python(code: str, *words: object) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", code, *map(str, words)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **QUICK}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=LONGEST_S)
 
 
 WITHOUT_TORCH = """
@@ -445,7 +446,7 @@ def test_the_notebook_of_the_documentation_works_in_a_fresh_kernel() -> None:
     kernel = AsyncKernelManager(kernel_name="python3")
     assert kernel.kernel_spec is not None
     kernel.kernel_spec.argv[0] = str(warm.python(shared_home()))
-    client = nbclient.NotebookClient(notebook, km=kernel, timeout=120)
+    client = nbclient.NotebookClient(notebook, km=kernel, timeout=LONGEST_S)
     with client.setup_kernel(env=environment):
         for place, cell in enumerate(notebook.cells):
             if cell.cell_type == "code":
