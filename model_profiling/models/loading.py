@@ -12,7 +12,7 @@ import sys
 import types
 import unittest.mock
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -96,10 +96,12 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
         keywords, shapes = (
             getattr(model, method, lambda: None)() for method in ("get_example_kwarg_inputs", "get_dynamic_shapes")
         )
+    if isinstance(inputs, Mapping):
+        keywords, inputs = {**inputs, **(keywords or {})}, ()
     if not isinstance(module, torch.nn.Module) or not isinstance(inputs, (tuple, list)):
         raise InputError(
             f"{name} does not keep the contract of EagerModelBase",
-            "get_eager_model() returns a torch.nn.Module, get_example_inputs() a tuple of tensors.",
+            "get_eager_model() returns a torch.nn.Module, get_example_inputs() a tuple of tensors, or a dict of them.",
         )
     # What cannot be copied is almost never shared with anybody.
     with contextlib.suppress(InputError):

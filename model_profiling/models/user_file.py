@@ -3,8 +3,8 @@
 `file.py:Name` names an EagerModelBase class, or anything that gives an nn.Module: a class or a function that is called
 with the user's settings and nothing else, or a module object. The inputs of one inference are looked for in this order:
 `get_example_inputs` or `example_inputs` of the model, then `get_example_inputs` or `example_inputs` of the file. Each
-is a tensor or a tuple of tensors, or a function that returns them. `get_example_kwarg_inputs` and `get_dynamic_shapes`
-are taken along.
+is a tensor, a tuple of tensors or a dict of them by name, or a function that returns them. `get_example_kwarg_inputs`
+and `get_dynamic_shapes` are taken along.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -91,7 +91,7 @@ class FileModel:
             ) from None
         return found(**self._settings)
 
-    def get_example_inputs(self) -> tuple[Any, ...]:
+    def get_example_inputs(self) -> tuple[Any, ...] | Mapping[str, Any]:
         if self._inputs:
             return tuple(map(random_input, self._inputs))
         inputs = self._look_up(*INPUT_NAMES)
@@ -101,6 +101,8 @@ class FileModel:
                 "Give --input 1,3,224,224 (once for each input), for token ids --input int64:1,128:0..30522; or "
                 "add `example_inputs = (torch.randn(1, 3, 224, 224),)` to the class or the file.",
             )
+        if isinstance(inputs, Mapping):
+            return inputs
         return (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
 
     def get_example_kwarg_inputs(self) -> Any:

@@ -258,12 +258,14 @@ def bounded_factor(comparison: Comparison) -> tuple[str, str]:
 
 
 def predicted_factor(forecast: Forecast) -> tuple[str, str]:
-    """Return `2.2x` and `faster, predicted (2.1 to 2.2, as on Apple M4)`."""
-    bounds, gain = forecast.speedup_range, forecast.ratio
+    """Return `2.2x` and `faster, predicted (2.1 to 2.2, as on Apple M4)`; below 1 the other way round, and slower."""
+    bounds, gain, way = forecast.speedup_range, forecast.ratio, "faster"
+    if round(gain, 1) < 1:
+        bounds, gain, way = bounds and (1 / bounds[1], 1 / bounds[0]), 1 / gain, "slower"
     said = [f"{bounds[0]:.1f} to {bounds[1]:.1f}"] if bounds else []
     said += [f"as on {forecast.target.partition(',')[0]}"] if forecast.target else []
     said += [BASIS[forecast.basis]] if forecast.basis == "modelled" else []
-    what = "faster, predicted" if f"{gain:.1f}" != "1.0" else "no gain, predicted"
+    what = f"{way}, predicted" if round(gain, 1) != 1 else "no gain, predicted"
     return f"{gain:.1f}x", f"{what} ({', '.join(said)})" if said else what
 
 

@@ -109,6 +109,9 @@ def test_where_sme2_takes_nothing_nothing_becomes_faster(name: str, measured: Me
     assert (found.on_sme2, found.speedups, found.speedup_range, found.operators) == (0, [1.0], (1.0, 1.0), [])
     assert forecast(run, tmp_path / "b", lambda _: False, speedups=(8.0,)).speedups == [1.0]
     assert predicted_factor(found)[1].startswith("no gain, predicted")
+    slower = msgspec.structs.replace(found, ratio=0.2, ratio_low=0.1, ratio_high=0.25)
+    assert predicted_factor(slower)[0] == "5.0x"
+    assert predicted_factor(slower)[1].startswith("slower, predicted (4.0 to 10.0")
     if name == "fp32":
         said = kit("forecast", run, tmp_path / "seen")
         assert said.returncode == 0 and "1.0x no gain, predicted" in said.stdout, said.stderr

@@ -72,6 +72,17 @@ def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
+def test_example_inputs_by_name_are_taken_from_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "named.py"
+    path.write_text(
+        "import torch\n\n\nclass Named(torch.nn.Module):\n    def forward(self, x, mask=None):\n"
+        "        return x if mask is None else x * mask\n\n    def get_example_inputs(self):\n"
+        "        return {'x': torch.ones(2), 'mask': torch.zeros(2)}\n"
+    )
+    loaded = load_model(f"{path}:Named")
+    assert loaded.inputs == () and {*loaded.keyword_inputs} == {"x", "mask"}
+
+
 def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) -> None:
     done = kit("export", "strange.py:StrangeNet", "--dtype", "fp32", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

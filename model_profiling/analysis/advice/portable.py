@@ -227,4 +227,5 @@ def _said(e: Evidence, name: str, rows: list[int], origins: list[str]) -> tuple[
         return FindingKind.CONVERSIONS, f"{what} computed through {dtypes}, with {parts}"
     portable = sum(entry.where == "portable" for entry in entries)
     parts = " and ".join(([counted(portable, "operator")] if portable > 1 else []) + around)
-    return FindingKind.PORTABLE_OPERATOR, f"{what} runs outside the delegate{f', with {parts}' if parts else ''}"
+    run = "run" if len(origins) > 1 else "runs"
+    return FindingKind.PORTABLE_OPERATOR, f"{what} {run} outside the delegate{f', with {parts}' if parts else ''}"
