@@ -102,6 +102,16 @@ def test_another_failure_is_the_models_own() -> None:
         ("raise SystemExit(2)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
         ("class End(BaseException): pass\nraise End('now')", "RuntimeError: End: now", "the model's own code"),
         ("import os; os._exit(0)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
+        *(
+            (f"class Odd(Exception):\n    def {method}(*_): raise ValueError\nraise Odd", said, "the model's own code")
+            for method, said in (
+                *(
+                    (each, "(at net.py:3): RuntimeError: Odd: what it says of itself")
+                    for each in ("__str__", "__repr__")
+                ),
+                ("__getattribute__", "(at net.py:2): ValueError"),
+            )
+        ),
         ("from . import layers", "(at net.py:1): a relative import in a file", "Import by name"),
         (
             "raise AssertionError('Torch not compiled with CUDA enabled')",
