@@ -112,6 +112,7 @@ def test_another_failure_is_the_models_own() -> None:
                 ("__getattribute__", "(at net.py:2): ValueError"),
             )
         ),
+        ("import torch; torch.empty(1 << 50)", "more memory than this process can have", "ulimit -v"),
         ("from . import layers", "(at net.py:1): a relative import in a file", "Import by name"),
         (
             "raise AssertionError('Torch not compiled with CUDA enabled')",
