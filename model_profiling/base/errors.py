@@ -7,6 +7,12 @@ from model_profiling.base.visible import visible
 Error = TypeVar("Error", bound="KitError")
 
 
+def shortly(error: BaseException) -> str:
+    """Return what an error is, in one line."""
+    said = next(iter(str(error).strip().splitlines()), "")[:300]
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
 class KitError(Exception):
     """A failure written for the person who meets it. Raise one of the subclasses, which fix the exit code."""
 

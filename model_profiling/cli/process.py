@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
 _AGAIN_S = 0.01
+# What is finished by now is written: a thread or an exit function of a model that does not end is not waited for.
+_ENDING_S = 2.0
 _MOST_DIGITS = 5
 
 
@@ -114,6 +116,8 @@ def _end(code: int) -> "NoReturn":
         warn(f"error: {error.message}\n  fix: {error.hint}\n" if error.hint else "")
         # Python would try again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
+    signal.setitimer(signal.ITIMER_REAL, _ENDING_S)
     if waits:
         sys.exit(code)
     atexit._run_exitfuncs()

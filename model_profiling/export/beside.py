@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 from model_profiling.base.dtypes import dtype_of
-from model_profiling.base.errors import KitError
+from model_profiling.base.errors import KitError, shortly
 from model_profiling.base.rewrites import LAYOUT
 from model_profiling.export.request import ExportRequest
 from model_profiling.upstream import captured_graphs, emission, faster_lowering, names_in_files, xnnpack_lowering
@@ -42,12 +42,6 @@ def leave_out(what: str, error: Exception) -> None:
 
 def is_left_out(what: str) -> bool:
     return what in (_left_out.get() or {})
-
-
-def shortly(error: Exception) -> str:
-    """Return what an error is, in one line."""
-    said = next(iter(str(error).strip().splitlines()), "")[:200]
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def missing_parts(request: ExportRequest) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from model_profiling.base import files
+from model_profiling.base.directories import LIMITS
 from model_profiling.base.errors import SetupError
 from model_profiling.export.beside import beside
 from model_profiling.export.prepare import samples
@@ -55,7 +56,9 @@ def writable(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise SetupError(
             f"the export could not be written to {directory}: {error.strerror or error}",
-            "Check the directory's permissions and the free space, or choose another --out.",
+            LIMITS.get(
+                error.errno or 0, "Check the directory's permissions and the free space, or choose another --out."
+            ),
         ) from error
 
 

@@ -15,7 +15,7 @@ import torch
 
 from model_profiling.base import files
 from model_profiling.base.directories import LIMITS
-from model_profiling.base.errors import KitError, RunError, SetupError
+from model_profiling.base.errors import KitError, RunError, SetupError, shortly
 from model_profiling.export.lower.delegation import short_path, source_line
 from model_profiling.models.remedies import find_remedy
 from model_profiling.models.user_file import contained
@@ -75,7 +75,7 @@ def stage_failed(stage: str, error: BaseException, log: Path | None, said: str, 
     line = _model_line(root) or _model_line(error) or _line_in_graph(captured, operator)
     details = [part for part in (f"operator {operator}" if operator else "", line) if part]
     where = f" ({', '.join(details)})" if details else ""
-    what = f"{type(root).__name__}: {_first_line(str(root))}"
+    what = shortly(root)
     failed = "check failed while trying to" if log is None else "export failed while trying to"
     more = "--debug shows the full traceback." if log is None else f"The full traceback is in {log}."
     return RunError(
@@ -116,8 +116,3 @@ def _model_line(error: BaseException) -> str:
     # torch puts the model's line into the text of its own errors when the frame itself is gone.
     written = source_line(str(error))
     return f"at {written}" if written and not MACHINERY.search(written) else ""
-
-
-def _first_line(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:300] if lines else "no message"

@@ -21,7 +21,7 @@ import torch
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from model_profiling.base import files, zips
-from model_profiling.base.errors import InputError, KitError, RunError, SetupError
+from model_profiling.base.errors import InputError, KitError, RunError, SetupError, shortly
 from model_profiling.base.installation import install_command
 from model_profiling.models import failed_folders, registered_models
 from model_profiling.models.lookup import check_name, file_target
@@ -32,7 +32,7 @@ from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers, let_signals_through, own_copy, own_inputs
 from model_profiling.models.torch_companions import watch_imports
-from model_profiling.models.user_file import FileModel, contained, unknown_setting
+from model_profiling.models.user_file import FileModel, causes, contained, unknown_setting
 from model_profiling.models.zoo import zoo_models
 from model_profiling.upstream.captured_graphs import named_leaves
 
@@ -189,14 +189,14 @@ def _explained(name: str) -> Iterator[None]:
 
 
 def _explain(name: str, error: Exception) -> KitError:
-    if (package := next(filter(None, map(_lacking, _causes(error))), None)) is not None:
+    if (package := next(filter(None, map(_lacking, causes(error))), None)) is not None:
         return missing_package(name, package)
     if (failed := _fetching(error)) is not None:
         return SetupError(
-            f"the weights of {name} could not be downloaded: {_first_line(failed)}",
+            f"the weights of {name} could not be downloaded: {shortly(failed)}",
             "Check the network, or put the weights where the model looks for them and export again.",
         )
-    what = f"{type(error).__name__}: {_first_line(error)}"
+    what = shortly(error)
     remedy = find_remedy(type(error).__name__, str(error))
     return RunError(
         f"{name} could not be built{own_line(error)}: {f'{remedy.kind} ({what})' if remedy else what}",
@@ -215,7 +215,7 @@ def _lacking(error: BaseException) -> str | None:
 def _fetching(error: Exception) -> BaseException | None:
     """Return which of the causes of an error is a download that failed."""
     kinds = (ConnectionError, TimeoutError)
-    failed = (e for e in _causes(error) if isinstance(e, kinds) or type(e).__module__.split(".")[0] in DOWNLOADERS)
+    failed = (e for e in causes(error) if isinstance(e, kinds) or type(e).__module__.split(".")[0] in DOWNLOADERS)
     return next(failed, None)
 
 
@@ -230,20 +230,6 @@ def missing_package(model: str, package: str) -> SetupError:
     except importlib.metadata.PackageNotFoundError:
         torch_pin = ""
     return SetupError(said, f"pip install {PYPI_NAMES.get(package, package)}{torch_pin}")
-
-
-def _causes(error: BaseException) -> Iterator[BaseException]:
-    seen: set[int] = set()
-    cause: BaseException | None = error
-    while cause is not None and id(cause) not in seen:
-        seen.add(id(cause))
-        yield cause
-        cause = cause.__cause__ or cause.__context__
-
-
-def _first_line(error: BaseException) -> str:
-    lines = str(error).strip().splitlines()
-    return lines[0][:300] if lines else type(error).__name__
 
 
 def shortened(model: torch.nn.Module, settings: dict[str, Any]) -> None:
@@ -376,9 +362,7 @@ def _read(path: Path) -> Any:
     except ModuleNotFoundError:
         raise SetupError("safetensors is not installed", "pip install safetensors") from None
     except Exception as error:  # noqa: BLE001 - a file that is no pickle is read as one, and anything may come of that
-        said = str(error).strip()
-        first = said.splitlines()[0] if " " in said else f"{type(error).__name__} {said}"
         raise InputError(
-            f"checkpoint {path} cannot be loaded as plain weights: {first[:200]}",
+            f"checkpoint {path} cannot be loaded as plain weights: {shortly(error)}",
             "Download it again, or save model.state_dict(): files that must run code to load are refused.",
         ) from None

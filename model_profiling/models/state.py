@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, shortly
 from model_profiling.upstream.captured_graphs import leaves, mapped
 
 # What a parameter is less than that keeps a block out of the outputs: ConvNeXt's factors are 1e-6, CaiT's 1e-5 to 0.1.
@@ -117,9 +117,8 @@ def own_copy(module: torch.nn.Module) -> torch.nn.Module:
     try:
         return copy.deepcopy(module, {id(tensor): tensor.detach().clone() for tensor in computed})
     except Exception as error:
-        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise InputError(
-            f"{type(module).__name__} cannot be copied, and an export may not change yours: {first}",
+            f"{type(module).__name__} cannot be copied, and an export may not change yours: {shortly(error)}",
             "Take out of the module what cannot be copied (locks, open files, generators), or export it from a file.",
         ) from error
 

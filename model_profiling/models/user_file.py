@@ -28,6 +28,7 @@ from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import InputSpec, LoadOptions
 
 _SIGNALS, _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD), os._exit
+_TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)  # of ITIMER_REAL, ITIMER_VIRTUAL and ITIMER_PROF
 INPUT_NAMES = ("get_example_inputs", "example_inputs")
 
 
@@ -158,10 +159,32 @@ def import_file(path: Path) -> ModuleType:
     return module
 
 
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Return an error and what led to it, outermost first."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__
+
+
+def _readable(error: BaseException) -> bool:
+    """Return whether an error says what it is: a class, or that of a cause, may raise anything there."""
+    try:
+        return all(isinstance(f"{each}{each!r}", str) for each in causes(error))
+    except BaseException:  # noqa: BLE001
+        return False
+
+
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
     """Run code of the user: what it changes of the process is put back, and a child that it forks ends with it."""
-    process, handlers = os.getpid(), {each: signal.getsignal(each) or signal.SIG_DFL for each in _SIGNALS}
+    process, deepest, own = os.getpid(), sys.getrecursionlimit(), threading.current_thread() is threading.main_thread()
+    handlers = {each: signal.getsignal(each) or signal.SIG_DFL for each in (*_SIGNALS, *_TIMERS) if own}
+    silent = [each for each in _TIMERS if handlers.get(each) == signal.SIG_DFL]
+    for each in silent:  # a timer would end the process without a word
+        signal.signal(each, signal.SIG_IGN)
 
     def end(status: int) -> NoReturn:
         if os.getpid() != process:
@@ -171,15 +194,28 @@ def contained() -> Iterator[None]:
     home, os._exit = working_directory(), end
     try:
         yield
-    except (Exception, KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:
         raise
     except BaseException as error:
-        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+        sys.setrecursionlimit(deepest)
+        if (readable := _readable(error)) and isinstance(error, (Exception, SystemExit)):
+            raise
+        said = f"{type(error).__name__}: {error if readable else 'what it says of itself cannot be read'}"
+        # Two of a kind, so that nobody looks for a cause in the one that cannot be read.
+        told, cause = (RuntimeError(said).with_traceback(sys.exc_info()[2]) for _ in range(2))
+        raise told from cause
     finally:
         if os.getpid() != process:
             _LEAVE(0)
         os._exit = _LEAVE
-        for each, handler in handlers.items() if threading.current_thread() is threading.main_thread() else ():
+        sys.setrecursionlimit(deepest)
+        for each in silent:
+            # By this one, an interruption that Python dropped comes again.
+            if signal.getsignal(each) is signal.default_int_handler:
+                del handlers[each]
+            else:
+                signal.setitimer(_TIMERS.index(each), 0)
+        for each, handler in handlers.items():
             signal.signal(each, handler)
         with contextlib.suppress(OSError):
             os.chdir(home or ".")

@@ -122,8 +122,7 @@ class ProcessSession:
     def _expect(self, wanted: type[MessageT]) -> MessageT:
         """Return the next message, which must be of the wanted kind."""
         line = self._line()
-        self._log.write(line + b"\n")
-        self._log.flush()
+        files.append_line(self._log_path, line)
         try:
             message = decode_message(line)
         except msgspec.DecodeError:

@@ -20,7 +20,7 @@ import numpy as np
 
 from model_profiling.analysis.compare.comparison import DropVerdict, MetricChange, MetricValue
 from model_profiling.base import files
-from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.errors import InputError, KitError, shortly
 from model_profiling.base.file_memo import program_sha256
 from model_profiling.base.on_progress import OnProgress, say_note
 from model_profiling.base.units import counted
@@ -91,8 +91,7 @@ class Metric:
         except KitError:
             raise
         except (Exception, SystemExit) as error:
-            words = f"{type(error).__name__}: {error}".strip().splitlines()[0][:300]
-            raise InputError(f"{what} failed{own_line(error)}: {words}", _AGAIN) from error
+            raise InputError(f"{what} failed{own_line(error)}: {shortly(error)}", _AGAIN) from error
         finally:
             self._printed += said.getvalue()
             if self._printed and not told:

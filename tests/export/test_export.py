@@ -1,6 +1,7 @@
 """An export is whole, true to the eager model, and says what XNNPACK left out and why."""
 # ruff: noqa: E402 - without torch these tests are skipped before the imports that need it
 
+import errno
 import hashlib
 import json
 import os
@@ -21,6 +22,7 @@ from model_profiling.base.errors import InputError, RunError, SetupError
 from model_profiling.base.files import locked, read_json
 from model_profiling.cli.main import main
 from model_profiling.export.exporter import ExportRequest, ExportResult, export
+from model_profiling.export.publish import writable
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.store.artifacts import ExportMeta
 from tests.conftest import shared_home
@@ -200,6 +202,12 @@ def test_a_failure_while_files_are_put_in_place_rolls_back(
     with pytest.raises(SetupError, match=r"could not be written to .*: No space left on device"):
         export(ExportRequest("changing", tmp_path, seed=5, dtype="fp32"))
     assert snapshot(tmp_path) == before
+
+
+def test_a_limit_of_this_process_is_not_called_a_lack_of_space(tmp_path: Path) -> None:
+    with pytest.raises(SetupError) as caught, writable(tmp_path):
+        raise OSError(errno.EFBIG, "File too large")
+    assert "ulimit -f" in caught.value.hint
 
 
 def test_two_exports_into_one_directory_do_not_mix(register: Any, tmp_path: Path) -> None:

@@ -129,7 +129,11 @@ class Lying(Offline):
 @pytest.mark.parametrize(
     ("cls", "error", "words"),
     [
-        (Offline, SetupError, "weights of m could not be downloaded: weights.example is not reachable"),
+        (
+            Offline,
+            SetupError,
+            "weights of m could not be downloaded: ConnectionResetError: weights.example is not reachable",
+        ),
         (Faulty, RunError, r"m could not be built \(at test_models\.py:\d+\): ValueError: first line$"),
         (Lying, InputError, "m does not keep the contract"),
     ],

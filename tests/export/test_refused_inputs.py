@@ -1,5 +1,6 @@
 """Inputs that a model does not take: the error names the parameters of forward(), and what helps."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,17 @@ def test_another_failure_is_the_models_own() -> None:
         ("raise SystemExit(2)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
         ("class End(BaseException): pass\nraise End('now')", "RuntimeError: End: now", "the model's own code"),
         ("import os; os._exit(0)", "ends the process (at net.py:1)", '__name__ == "__main__"'),
+        *(
+            (f"class Odd(Exception):\n    def {method}(*_): raise ValueError\nraise Odd", said, "the model's own code")
+            for method, said in (
+                *(
+                    (each, "(at net.py:3): RuntimeError: Odd: what it says of itself")
+                    for each in ("__str__", "__repr__")
+                ),
+                ("__getattribute__", "(at net.py:2): ValueError"),
+            )
+        ),
+        ("import torch; torch.empty(1 << 50)", "more memory than this process can have", "ulimit -v"),
         ("from . import layers", "(at net.py:1): a relative import in a file", "Import by name"),
         (
             "raise AssertionError('Torch not compiled with CUDA enabled')",
@@ -115,6 +127,17 @@ def test_code_that_cannot_be_loaded_is_explained(code: str, said: str, fix: str,
     with pytest.raises(RunError) as caught:
         load_model(f"{tmp_path / 'net.py'}:Net")
     assert said in caught.value.message and fix in caught.value.hint
+
+
+def test_a_timer_that_a_file_sets_neither_ends_the_process_nor_outlives_the_load(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "import signal, time, torch\n"
+        "signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)\nsignal.setitimer(signal.ITIMER_PROF, 0.01, 0.01)\n"
+        "end = time.process_time() + 0.1\nwhile time.process_time() < end: pass\n"
+        "Net, example_inputs = torch.nn.ReLU(), (torch.ones(2),)\n"
+    )
+    load_model(f"{tmp_path / 'net.py'}:Net")
+    assert signal.getitimer(signal.ITIMER_REAL) == signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0)
 
 
 def test_check_says_it_of_a_users_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

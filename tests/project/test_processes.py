@@ -210,6 +210,23 @@ def test_what_has_ended_is_nobodys_to_end() -> None:
     assert -process.pid not in programs._watcher._alive
 
 
+_ENDS = """
+import atexit, threading, time
+from model_profiling.cli import process
+process._ENDING_S = 0.1
+{}
+process._end(3)
+"""
+
+
+@pytest.mark.parametrize(
+    "late", ["threading.Thread(target=time.sleep, args=(600,)).start()", "atexit.register(time.sleep, 600)"]
+)
+def test_what_a_model_left_to_do_at_the_end_is_not_waited_for(late: str) -> None:
+    command = [sys.executable, "-c", _ENDS.format(late)]
+    assert subprocess.run(command, cwd=ROOT, timeout=LONGEST_S, check=False).returncode == 3
+
+
 def _gone(numbers: list[int]) -> None:
     """Wait until none of these processes is there."""
     until = time.monotonic() + LONGEST_S

@@ -6,6 +6,7 @@ import os
 import platform
 import random
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -18,11 +19,12 @@ import pytest
 
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.profile import profiles
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import InputError, SetupError
 from model_profiling.base.npy import read_npy
 from model_profiling.formats import etdump
 from model_profiling.runner import features
 from model_profiling.runner.protocol import Exit
+from model_profiling.runner.session import ProcessSession
 from tests.conftest import ROOT, needs_hardware
 from tests.helpers import file_kinds, npy_forge
 from tests.helpers.waiting import LONGEST_S
@@ -283,3 +285,13 @@ def test_a_process_with_more_threads_than_cpus_does_not_blame_others(runner: Pat
         assert done.returncode == 0, done.stderr
         assert event(done, "ready")["cpus"] == len(cpus)
         assert event(done, "turn")["preempted"] == 0
+
+
+def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(SetupError, match=r"runner\.log cannot be written: File too large"):
+            ProcessSession(["echo", "{}"], tmp_path / "runner.log", 30.0, once=False)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

@@ -313,17 +313,28 @@ def test_whatever_a_metric_does_is_said_and_not_called_a_bug(score: Any, said: s
 
 
 def test_a_metric_leaves_the_process_as_it_was() -> None:
-    """Its working directory, its signals and the list of samples; and what it forks does not go on as the kit."""
-    home, handler, samples = Path.cwd(), signal.getsignal(signal.SIGTERM), [1, 2]
+    """Its working directory, its signals, timers and limits, and the list of samples; and what it forks does not go on
+    as the kit."""
+
+    def state() -> list[object]:
+        handlers = [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGALRM, signal.SIGPROF)]
+        timers = [signal.getitimer(each) for each in (signal.ITIMER_REAL, signal.ITIMER_PROF)]
+        return [Path.cwd(), handlers, timers, sys.getrecursionlimit()]
+
+    before, samples = state(), [1, 2]
 
     def score(predict: Any, data: list[int]) -> float:
         os.chdir("/")
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        sys.setrecursionlimit(sys.getrecursionlimit() + 1)
+        for each in (signal.SIGTERM, signal.SIGALRM, signal.SIGPROF):
+            signal.signal(each, signal.SIG_IGN)
+        signal.setitimer(signal.ITIMER_REAL, 600)
+        signal.setitimer(signal.ITIMER_PROF, 600, 1)
         data.clear()
         return float(os.waitpid(child, 0)[1]) if (child := os.fork()) else 1.0
 
     assert Metric(score, samples, None, 0.1, False)(lambda sample: sample, samples) == 0
-    assert (Path.cwd(), signal.getsignal(signal.SIGTERM), samples) == (home, handler, [1, 2])
+    assert (state(), samples) == (before, [1, 2])
 
 
 def test_samples_that_cannot_be_hashed_are_never_taken_for_known_ones(tmp_path: Path) -> None:

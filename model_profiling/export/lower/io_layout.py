@@ -13,6 +13,7 @@ import torch
 from torch.export.graph_signature import InputKind, OutputKind
 
 from model_profiling.base import files
+from model_profiling.base.errors import shortly
 from model_profiling.export.rewrites.graph import copy_program, recompute
 from model_profiling.formats import pte
 from model_profiling.formats.pte import Method, TensorSpec, borders
@@ -56,7 +57,7 @@ def with_channels_last_border(
         try:
             built = build(_moved(captured, border))
         except Exception as error:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
-            return f"lowering failed ({type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''})"
+            return f"lowering failed ({shortly(error)})"
         method, after = read_emitted(built[1])
         assert method is not None  # it was known before
         left = border.without(

@@ -15,8 +15,9 @@ from executorch.exir.dialects._ops import ops
 from executorch.exir.pass_base import PassResult
 from torch.export import ExportedProgram
 
+from model_profiling.base.errors import shortly
 from model_profiling.base.rewrites import LAYOUT
-from model_profiling.export.beside import leave_out, shortly
+from model_profiling.export.beside import leave_out
 from model_profiling.export.lower.delegation import LoweredNode, list_nodes, rejections, summarise
 from model_profiling.export.lower.image_borders import TAG, KeepImageOrder, to_nchw, to_nhwc
 from model_profiling.export.request import ExportRequest
