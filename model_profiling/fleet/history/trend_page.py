@@ -9,20 +9,7 @@ from model_profiling.base.units import counted
 from model_profiling.fleet.history.history_records import Point
 from model_profiling.fleet.history.steps import version_changes
 from model_profiling.fleet.history.trends import Series, Step, Trend
-from model_profiling.report import numbers
-from model_profiling.report.blocks import (
-    Block,
-    Fact,
-    Link,
-    Number,
-    Paragraph,
-    Picture,
-    Report,
-    Row,
-    Section,
-    Table,
-    bullets,
-)
+from model_profiling.report import blocks, numbers
 from model_profiling.report.charts.frame import WIDE, Spec
 from model_profiling.report.charts.trend import Dot, StepMark, add_links, axis_of, trend
 from model_profiling.report.drawing.drawing_process import DrawingPool
@@ -98,45 +85,45 @@ def _leads_to(point: Point, home: Path) -> str:
     return os.path.relpath(point.report, home.resolve()) if point.report else ""
 
 
-def page_report(found: Trend, home: Path) -> Report:
+def page_report(found: Trend, home: Path) -> blocks.Report:
     models = sorted({series.model for series in found.series})
     steps = [step for series in found.series for step in series.steps]
     confirmed = [step for step in steps if step.state == "confirmed" and step.percent > 0]
     waiting = [step for step in steps if step.state in ("candidate", "program not kept")]
     runs = sum(len(series.points) for series in found.series)
     figures = [
-        Fact("Series", str(len(found.series)), f"with {counted(runs, 'measurement')}", card=True),
-        Fact("Confirmed", str(len(confirmed)), "regressions: slower side by side as well", card=True),
-        Fact("Candidates", str(len(waiting)), "steps that were not compared side by side", card=True),
+        blocks.Fact("Series", str(len(found.series)), f"with {counted(runs, 'measurement')}", card=True),
+        blocks.Fact("Confirmed", str(len(confirmed)), "regressions: slower side by side as well", card=True),
+        blocks.Fact("Candidates", str(len(waiting)), "steps that were not compared side by side", card=True),
     ]
     title = f"Trend of {models[0]}" if len(models) == 1 else f"Trends of {len(models)} models"
     days = sorted(point.created[:10] for series in found.series for point in series.points)
     left_out = f"{len(found.series) - _MOST_DRAWN} more series have no picture here"
-    choose = [Paragraph(f"{left_out}; choose some with --model or --experiment.")]
-    overview: list[Block] = [_overview(found), *(choose if len(found.series) > _MOST_DRAWN else [])]
+    choose = [blocks.Paragraph(f"{left_out}; choose some with --model or --experiment.")]
+    overview: list[blocks.Block] = [_overview(found), *(choose if len(found.series) > _MOST_DRAWN else [])]
     sections = [
-        Section("series", "All series", overview),
+        blocks.Section("series", "All series", overview),
         *(_section(series, number, home) for number, series in enumerate(found.series[:_MOST_DRAWN])),
     ]
     headline = [f"{series.title}: {step.sentence}." for series in found.series for step in series.steps][:8]
     glance = _glance(found.series[0]) if len(found.series) == 1 else _overview(found)
-    facts: list[list[Fact | Table]] = [[*figures], [glance]]
-    return Report(title, f"{days[0]} to {days[-1]}" if days else "", headline, sections, opening=facts)
+    facts: list[list[blocks.Fact | blocks.Table]] = [[*figures], [glance]]
+    return blocks.Report(title, f"{days[0]} to {days[-1]}" if days else "", headline, sections, opening=facts)
 
 
-def _glance(series: Series) -> Table:
+def _glance(series: Series) -> blocks.Table:
     steps, changed = {step.index: step for step in series.steps}, version_changes(series.points)
-    rows: list[Row] = []
+    rows: list[blocks.Row] = []
     for place, point in reversed(list(enumerate(series.points))):
         commit = point.revision.commit[:10] + ("+" if point.revision.dirty else "")
         said = [changed[place]] if place in changed else []
         said += [steps[place].sentence] if place in steps else []
         rows.append((point.created[:16], point.label, commit, numbers.ms_cell(point.median_ms), "; ".join(said)))
-    return Table("glance", ("made (UTC)", "label", "commit", "median", ""), rows)
+    return blocks.Table("glance", ("made (UTC)", "label", "commit", "median", ""), rows)
 
 
-def _overview(found: Trend) -> Table:
-    rows: list[Row] = []
+def _overview(found: Trend) -> blocks.Table:
+    rows: list[blocks.Row] = []
     for series in found.series:
         first, last = series.points[0], series.points[-1]
         change = numbers.cell((last.median_ms / first.median_ms - 1) * 100, numbers.percent)
@@ -144,7 +131,7 @@ def _overview(found: Trend) -> Table:
         cells = (numbers.count_cell(len(series.points)), numbers.ms_cell(last.median_ms), change)
         rows.append((series.title, f"{series.device} ({series.platform})", *cells, *said))
     columns = ("series", "device", "runs", "latest", "since the first", "last step")
-    return Table("series", columns, rows, sortable=True)
+    return blocks.Table("series", columns, rows, sortable=True)
 
 
 def _outcome(step: Step) -> str:
@@ -152,10 +139,10 @@ def _outcome(step: Step) -> str:
     return f"{what}, {step.state}" if step.state != "same program" else f"{what}, machine or environment"
 
 
-def _section(series: Series, number: int, home: Path) -> Section:
-    blocks: list[Block] = [
-        Paragraph(f"{series.device} ({series.platform}); latency from {series.latency_source}."),
-        Picture(
+def _section(series: Series, number: int, home: Path) -> blocks.Section:
+    content: list[blocks.Block] = [
+        blocks.Paragraph(f"{series.device} ({series.platform}); latency from {series.latency_source}."),
+        blocks.Picture(
             key(number),
             f"Median latency of each run of {series.title}, in their order (times are UTC), and the steps between "
             f"them. Pale bars: the spread of a run (median absolute deviation). {axis_of(dots(series)).words}",
@@ -163,22 +150,22 @@ def _section(series: Series, number: int, home: Path) -> Section:
     ]
     said = [(step.created[:16], step.sentence) for step in series.steps]
     said += [(series.points[place].created[:16], words) for place, words in version_changes(series.points).items()]
-    blocks += bullets(f"{when.replace('T', ' ')} UTC: {sentence}." for when, sentence in sorted(said))
+    content += blocks.bullets(f"{when.replace('T', ' ')} UTC: {sentence}." for when, sentence in sorted(said))
     if not series.steps and len(series.points) < 10:
-        blocks.append(Paragraph("Step detection needs 10 runs, 5 on each side."))
-    blocks.append(_runs(series, number, home))
-    return Section(key(number), series.title, blocks)
+        content.append(blocks.Paragraph("Step detection needs 10 runs, 5 on each side."))
+    content.append(_runs(series, number, home))
+    return blocks.Section(key(number), series.title, content)
 
 
-def _runs(series: Series, number: int, home: Path) -> Table:
-    rows: list[Row] = []
+def _runs(series: Series, number: int, home: Path) -> blocks.Table:
+    rows: list[blocks.Row] = []
     for point in reversed(series.points[-_MOST_RUNS:]):
         page = _leads_to(point, home)
         when = point.created[:16].replace("T", " ")
         commit = point.revision.commit[:12] + ("+" if point.revision.dirty else "")
         said = ", ".join(f"{name}={value}" for name, value in sorted(point.labels.items()))
-        which = (Link(when, page) if page else when, point.label, commit, point.revision.branch)
-        times = (Number(numbers.ms(point.median_ms), point.median_ms, page), numbers.ms_cell(point.spread_ms))
+        which = (blocks.Link(when, page) if page else when, point.label, commit, point.revision.branch)
+        times = (blocks.Number(numbers.ms(point.median_ms), point.median_ms, page), numbers.ms_cell(point.spread_ms))
         rows.append((*which, *times, point.sha256[:12], point.executorch or "not known", said))
     columns = ("made (UTC)", "label", "commit", "branch", "median", "spread (MAD)", "program", "ExecuTorch", "labels")
-    return Table(f"runs_{number + 1}", columns, rows, short=10, sortable=True)
+    return blocks.Table(f"runs_{number + 1}", columns, rows, short=10, sortable=True)

@@ -16,22 +16,7 @@ from model_profiling.fleet.sweep.result import (
     Speedup,
     SweepResult,
 )
-from model_profiling.report import numbers
-from model_profiling.report.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Fact,
-    Link,
-    Name,
-    Number,
-    Paragraph,
-    Picture,
-    Report,
-    Row,
-    Section,
-    Table,
-)
+from model_profiling.report import blocks, numbers
 from model_profiling.report.change_words import largest_sentence
 from model_profiling.report.charts import MOST_ROWS
 from model_profiling.report.charts.frame import Spec
@@ -119,7 +104,7 @@ def _latencies(found: CellResult) -> dict[str, Bounded]:
 
 PAGE, TEXT = "portfolio.html", "portfolio.md"
 _PICTURE = "latencies"
-_UNKNOWN, _NONE = "unknown", Number("-", None)
+_UNKNOWN, _NONE = "unknown", blocks.Number("-", None)
 _METRIC = ("metric", "worse than eager by (95 % interval)")
 _DETAILS = ("spread", "data movement", "start-up", "peak memory", "against the last sweep")
 # Which field of a result a column of the table is about, for the reasons why it is not known.
@@ -162,16 +147,16 @@ def write(result: SweepResult, home: Path, drawn: bool = True) -> None:
         write_document(report(result), home / PAGE, pictures, artist, made_from, home / TEXT)
 
 
-def report(result: SweepResult) -> Report:
+def report(result: SweepResult) -> blocks.Report:
     changed = changed_sentences(result)
     sections = [
         _programs(result),
-        Section("changes", "What changed since the last sweep", [Bullets(changed)]) if changed else None,
+        blocks.Section("changes", "What changed since the last sweep", [blocks.Bullets(changed)]) if changed else None,
         *(runtimes_section(result), _details(result), _failures(result), _reasons(result), _about(result)),
     ]
     models = counted(len({cell.model for cell in result.cells}), "model")
     cells = counted(len(result.cells), "cell")
-    return Report(
+    return blocks.Report(
         title=f"Portfolio: {result.name}",
         subtitle=f"{models} · {cells} · {', '.join(result.targets)} · {result.updated}",
         sections=[section for section in sections if section is not None],
@@ -205,41 +190,43 @@ def _verdict(found: CellResult) -> str:
     return found.against.verdict if found.against is not None else ""
 
 
-def _figures(result: SweepResult) -> list[Fact]:
+def _figures(result: SweepResult) -> list[blocks.Fact]:
     done = sum(cell.state == "finished" for cell in result.cells)
-    figures = [Fact("Cells", f"{done} of {len(result.cells)}", "measured or emulated", card=True)]
+    figures = [blocks.Fact("Cells", f"{done} of {len(result.cells)}", "measured or emulated", card=True)]
     found = [(each.speedup, cell) for cell in result.cells for each in cell.results if each.speedup is not None]
     sure = [(speedup, cell) for speedup, cell in found if speedup.verdict == "faster" and not speedup.contended]
     if sure:
         best, cell = max(sure, key=lambda pair: pair[0].ratio)
         times = numbers.speedup(best.ratio, best.low, best.high)
-        figures.append(Fact("Speedup", times, f"at most, {cell.name}", card=True))
+        figures.append(blocks.Fact("Speedup", times, f"at most, {cell.name}", card=True))
     verdicts = Counter(_verdict(each) for cell in result.cells for each in cell.results)
     verdicts.pop("", None)
     if verdicts:
         words = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()) if verdict != "worse")
-        figures.append(Fact("Last sweep", f"{verdicts['worse']} worse", words, card=True))
+        figures.append(blocks.Fact("Last sweep", f"{verdicts['worse']} worse", words, card=True))
     return figures
 
 
-def _opening(result: SweepResult) -> list[list[Fact | Table]]:
-    rows: list[Row] = []
+def _opening(result: SweepResult) -> list[list[blocks.Fact | blocks.Table]]:
+    rows: list[blocks.Row] = []
     judged = any(cell.metric is not None for cell in result.cells)
     for cell in result.cells:
         beside = _judged(cell.metric)[:1] if judged else ()
         for found in cell.results:
-            speed = Number(_UNKNOWN, None) if found.speedup is None else _speedup(found.speedup)
+            speed = blocks.Number(_UNKNOWN, None) if found.speedup is None else _speedup(found.speedup)
             told = (_known(found.median_ms, numbers.ms), speed, _known(found.sme2_coverage_percent, _coverage))
             rows.append((f"{cell.name} {found.phase}".strip(), *beside, *told, _verdict(found) or "-"))
         if not cell.results:
-            rows.append((cell.name, *beside, Number(cell.state, None), _NONE, _NONE, "-"))
+            rows.append((cell.name, *beside, blocks.Number(cell.state, None), _NONE, _NONE, "-"))
     columns = ("cell", *(_METRIC[:1] if judged else ()), "latency", "speedup", "SME2", "last sweep")
     changed = changed_sentences(result)[:3]
-    others: list[Fact | Table] = [Fact("Changes", rows=[(each,) for each in changed])] if changed else []
-    return [[*_figures(result)], [Table("glance", columns, rows)], others]
+    others: list[blocks.Fact | blocks.Table] = (
+        [blocks.Fact("Changes", rows=[(each,) for each in changed])] if changed else []
+    )
+    return [[*_figures(result)], [blocks.Table("glance", columns, rows)], others]
 
 
-def _programs(result: SweepResult) -> Section:
+def _programs(result: SweepResult) -> blocks.Section:
     rows, shown = program_rows(result), panels(result)
     emulated = list(dict.fromkeys(target for row in rows for target in row.emulated))
     beside = [f"coverage on {t}" if len(emulated) > 1 else "coverage, emulated" for t in emulated]
@@ -248,26 +235,26 @@ def _programs(result: SweepResult) -> Section:
         *("model", *variants, *(_METRIC if judged else ()), "off", "on", "speedup (95 % interval)"),
         *("with SME2 (predicted)", "SME2 speedup (predicted range)", "SME2 coverage", *beside),
     )
-    table: list[Row] = []
+    table: list[blocks.Row] = []
     for row in rows:
         seen = (_emulated(row, target) for target in emulated)
         metric = _judged(row.metric) if judged else ()
         table.append((_leading(row), *_variant(variants, row), *metric, *_measured(row), *_predicted(row), *seen))
-    blocks: list[Block] = [Table("programs", columns, table, sortable=True)]
+    content: list[blocks.Block] = [blocks.Table("programs", columns, table, sortable=True)]
     if any(row.latencies for panel in shown.values() for row in panel):
         left = max(len(panel) for panel in shown.values()) - MOST_ROWS
         axis = "logarithmic: equal distances are equal factors" if is_logarithmic(shown) else "from zero"
         more = f" {counted(left, 'program')} more are in the table." if left > 0 else ""
-        blocks.insert(0, Picture(_PICTURE, _CAPTION.format(axis=axis, more=more)))
-    return Section("programs", "Programs", blocks)
+        content.insert(0, blocks.Picture(_PICTURE, _CAPTION.format(axis=axis, more=more)))
+    return blocks.Section("programs", "Programs", content)
 
 
-def _leading(row: ProgramRow) -> Cell:
+def _leading(row: ProgramRow) -> blocks.Cell:
     return _named(f"{row.model} {row.phase}".strip(), _page(row.cell))
 
 
-def _named(label: str, href: str) -> Cell:
-    return Link(label, href) if href else Name(label)
+def _named(label: str, href: str) -> blocks.Cell:
+    return blocks.Link(label, href) if href else blocks.Name(label)
 
 
 def _page(cell: CellRecord | None) -> str:
@@ -282,101 +269,101 @@ def _variant_columns(rows: list[ProgramRow]) -> list[str]:
     return [name for name, wanted in shown.items() if wanted]
 
 
-def _variant(columns: list[str], row: ProgramRow) -> list[Cell]:
-    cells: dict[str, Cell] = {
+def _variant(columns: list[str], row: ProgramRow) -> list[blocks.Cell]:
+    cells: dict[str, blocks.Cell] = {
         "dtype": row.dtype,
         "rewrites": "+".join(row.rewrites) or NO_REWRITE,
-        "threads": Number(str(row.threads), row.threads),
+        "threads": blocks.Number(str(row.threads), row.threads),
         "target": row.cell.target if row.cell is not None else "-",
     }
     return [cells[name] for name in columns]
 
 
-def _known(value: float | None, shown: Callable[[float], str], href: str = "") -> Number:
-    return Number(_UNKNOWN if value is None else shown(value), value, href if value is not None else "")
+def _known(value: float | None, shown: Callable[[float], str], href: str = "") -> blocks.Number:
+    return blocks.Number(_UNKNOWN if value is None else shown(value), value, href if value is not None else "")
 
 
 def _coverage(value: float) -> str:
     return f"{value:.0f} %"
 
 
-def _judged(change: MetricChange | None) -> Row:
+def _judged(change: MetricChange | None) -> blocks.Row:
     if change is None:
-        return (Number(_UNKNOWN, None), _NONE)
-    return (_known(change.after.value, "{:.4g}".format), Number(drop_text(change.after), change.after.drop))
+        return (blocks.Number(_UNKNOWN, None), _NONE)
+    return (_known(change.after.value, "{:.4g}".format), blocks.Number(drop_text(change.after), change.after.drop))
 
 
-def _measured(row: ProgramRow) -> Row:
+def _measured(row: ProgramRow) -> blocks.Row:
     found = row.result
     if found is None:
-        return (_NONE, Number(row.state, None), _NONE)
+        return (_NONE, blocks.Number(row.state, None), _NONE)
     off = _NONE if found.speedup is None else _known(found.off_ms, numbers.ms)
-    speedup = Number(_UNKNOWN, None) if found.speedup is None else _speedup(found.speedup)
+    speedup = blocks.Number(_UNKNOWN, None) if found.speedup is None else _speedup(found.speedup)
     return (off, _known(found.median_ms, numbers.ms, _page(row.cell)), speedup)
 
 
-def _predicted(row: ProgramRow) -> Row:
+def _predicted(row: ProgramRow) -> blocks.Row:
     if row.result is None:
         return (_NONE, _NONE, _NONE)
     found, coverage = row.result.predicted, _known(row.result.sme2_coverage_percent, _coverage)
     if found is None:
-        return (Number(_UNKNOWN, None), Number(_UNKNOWN, None), coverage)
+        return (blocks.Number(_UNKNOWN, None), blocks.Number(_UNKNOWN, None), coverage)
     bounds = f" ({numbers.interval(found.low, found.high)})" if found.low is not None else ""
-    times = Number(f"{numbers.ratio(found.speedup)}{bounds}", found.speedup)
+    times = blocks.Number(f"{numbers.ratio(found.speedup)}{bounds}", found.speedup)
     return (_known(found.median_ms, numbers.ms), times, coverage)
 
 
-def _emulated(row: ProgramRow, target: str) -> Number:
+def _emulated(row: ProgramRow, target: str) -> blocks.Number:
     """Return how much an emulated CPU ran on SME2, which leads to its report; its state where it has no result."""
     if target not in row.emulated:
         return _NONE
     cell, found = row.emulated[target]
     if found is None and cell.state != "finished":
-        return Number(cell.state, None)
+        return blocks.Number(cell.state, None)
     return _known(found.sme2_coverage_percent if found is not None else None, _coverage, _page(cell))
 
 
-def _details(result: SweepResult) -> Section | None:
+def _details(result: SweepResult) -> blocks.Section | None:
     rows = [(row, row.result) for row in program_rows(result) if row.result is not None]
     if not rows:
         return None
     variants = _variant_columns([row for row, _ in rows])
-    table: list[Row] = [(_leading(row), *_variant(variants, row), *_more(found)) for row, found in rows]
-    shown = Table("details", ("model", *variants, *_DETAILS), table, sortable=True)
-    return Section("details", "More of each run", [shown, Paragraph(_DETAILS_NOTE)])
+    table: list[blocks.Row] = [(_leading(row), *_variant(variants, row), *_more(found)) for row, found in rows]
+    shown = blocks.Table("details", ("model", *variants, *_DETAILS), table, sortable=True)
+    return blocks.Section("details", "More of each run", [shown, blocks.Paragraph(_DETAILS_NOTE)])
 
 
-def _more(found: CellResult) -> Row:
+def _more(found: CellResult) -> blocks.Row:
     moved = _known(found.data_movement_percent, "{:.1f} %".format)
     start, peak = _known(found.startup_ms, numbers.ms), _known(found.peak_bytes, numbers.mebibytes)
     return (_known(found.mad_percent, numbers.spread), moved, start, peak, _against(found.against))
 
 
-def _speedup(found: Speedup) -> Number:
+def _speedup(found: Speedup) -> blocks.Number:
     words = f"{numbers.speedup(found.ratio, found.low, found.high)} ({numbers.interval(found.low, found.high)})"
-    return Number(f"{words} (busy)" if found.contended else words, found.ratio)
+    return blocks.Number(f"{words} (busy)" if found.contended else words, found.ratio)
 
 
-def _against(found: PreviousComparison | None) -> Cell:
+def _against(found: PreviousComparison | None) -> blocks.Cell:
     if found is None:
         return "first result"
     words: str = found.verdict
     if found.low is not None and found.high is not None and found.verdict != "unknown":
         words += f": {numbers.ratio(found.ratio)} ({numbers.interval(found.low, found.high)})"
-    return Link(words, found.run) if found.run else words
+    return blocks.Link(words, found.run) if found.run else words
 
 
-def _failures(result: SweepResult) -> Section | None:
-    rows: list[Row] = [
-        (Name(job.name), job.failure, job.hint, Link("log", job.log) if job.log else "")
+def _failures(result: SweepResult) -> blocks.Section | None:
+    rows: list[blocks.Row] = [
+        (blocks.Name(job.name), job.failure, job.hint, blocks.Link("log", job.log) if job.log else "")
         for job in result.jobs
         if job.state == "failed"
     ]
-    table = Table("failures", ("job", "what happened", "what to do", ""), rows)
-    return Section("failures", "What failed", [table]) if rows else None
+    table = blocks.Table("failures", ("job", "what happened", "what to do", ""), rows)
+    return blocks.Section("failures", "What failed", [table]) if rows else None
 
 
-def _reasons(result: SweepResult) -> Section | None:
+def _reasons(result: SweepResult) -> blocks.Section | None:
     found: dict[str, list[str]] = {}
     for cell in result.cells:
         for each in cell.results:
@@ -392,7 +379,7 @@ def _reasons(result: SweepResult) -> Section | None:
             for sentence in [*said, *(f"Warning: {warning}" for warning in each.warnings)]:
                 found.setdefault(sentence, []).append(cell.name)
     items = [_of(why, cells) for why, cells in found.items()]
-    return Section("unknown", "What is not known, and why", [Bullets(items)]) if items else None
+    return blocks.Section("unknown", "What is not known, and why", [blocks.Bullets(items)]) if items else None
 
 
 def _listed(fields: list[str]) -> str:
@@ -405,20 +392,20 @@ def _of(why: str, cells: list[str]) -> str:
     return f"{why} ({', '.join(names[:3])}{more})."
 
 
-def _about(result: SweepResult) -> Section:
-    rows: list[Row] = [(Name(key), value) for key, value in result.labels.items()]
+def _about(result: SweepResult) -> blocks.Section:
+    rows: list[blocks.Row] = [(blocks.Name(key), value) for key, value in result.labels.items()]
     said = [f"Round {result.round}; begun {result.created}, last changed {result.updated}, kit {result.kit_version}."]
-    table = [Table("labels", ("label", "value"), rows)] if rows else []
-    return Section("about", "About this sweep", [*table, Paragraph(" ".join(said))])
+    table = [blocks.Table("labels", ("label", "value"), rows)] if rows else []
+    return blocks.Section("about", "About this sweep", [*table, blocks.Paragraph(" ".join(said))])
 
 
-def runtimes_section(result: SweepResult) -> Section | None:
+def runtimes_section(result: SweepResult) -> blocks.Section | None:
     """Return how many times as fast as ExecuTorch other runtimes were, a column for each."""
     cells = [cell for cell in result.cells if cell.runtimes]
     labels = list(dict.fromkeys(each.label for cell in cells for each in cell.runtimes))
     if not labels:
         return None
-    rows: list[Row] = []
+    rows: list[blocks.Row] = []
     for cell in cells:
         found = {each.label: each for each in cell.runtimes}
         rows.append((_named(cell.name, cell.report), *(_cell(found.get(label)) for label in labels)))
@@ -426,10 +413,12 @@ def runtimes_section(result: SweepResult) -> Section | None:
         "How many times as fast as ExecuTorch each is, measured in turns with it: the same model, weights, inputs and "
         "threads. ~ is no difference seen. The report of a cell has start-up, memory and settings."
     )
-    return Section("runtimes", "Other runtimes", [Table("runtimes", ("cell", *labels), rows), Paragraph(said)])
+    return blocks.Section(
+        "runtimes", "Other runtimes", [blocks.Table("runtimes", ("cell", *labels), rows), blocks.Paragraph(said)]
+    )
 
 
-def _cell(found: RuntimeResult | None) -> Cell:
+def _cell(found: RuntimeResult | None) -> blocks.Cell:
     if found is None:
         return "unknown"
     if found.ratio is None or found.low is None or found.high is None:

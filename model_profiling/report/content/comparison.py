@@ -12,23 +12,7 @@ from model_profiling.analysis.compare.program_changes import ModuleChange, PartC
 from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.base.units import counted
-from model_profiling.report import change_words, charts, numbers, words
-from model_profiling.report.blocks import (
-    Block,
-    Branch,
-    Bullets,
-    Fact,
-    Name,
-    Number,
-    Paragraph,
-    Picture,
-    Report,
-    Row,
-    Section,
-    Table,
-    Tree,
-    bullets,
-)
+from model_profiling.report import blocks, change_words, charts, numbers, words
 from model_profiling.report.charts.waterfall import waterfall
 from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.report.graph_page import MOST_IN_REPORT, linked_timelines, pair_graph_data
@@ -67,7 +51,7 @@ def page_data(pairs: Sequence[ProgramPair]) -> dict[str, Any]:
     return {"pairs": [linked_timelines(pair) for pair in pairs], **({"graph": found} if found.get("graphs") else {})}
 
 
-def report(pairs: Sequence[ProgramPair], title: str = "") -> Report:
+def report(pairs: Sequence[ProgramPair], title: str = "") -> blocks.Report:
     """Return what the page says: the first screen of all pairs, and their sections."""
     sections = [
         section
@@ -77,7 +61,7 @@ def report(pairs: Sequence[ProgramPair], title: str = "") -> Report:
     return msgspec.structs.replace(opening([pair.compared for pair in pairs], title), sections=sections)
 
 
-def opening(pairs: Sequence[PairComparison], title: str = "") -> Report:
+def opening(pairs: Sequence[PairComparison], title: str = "") -> blocks.Report:
     """Return the first screen of what was compared: verdicts, what changed most, and what is to be known before."""
     first, told = pairs[0].latency, [pair.told for pair in pairs]
     unreliable = [pair.profile.unreliable for pair in pairs]
@@ -93,46 +77,48 @@ def opening(pairs: Sequence[PairComparison], title: str = "") -> Report:
     ]
     title = title or (f"{first.after} against {first.before}" if len(pairs) == 1 else f"{len(pairs)} comparisons")
     verdicts = _verdict(pairs[0]) if len(pairs) == 1 else [[], [_verdicts(pairs)]]
-    return Report(title, " · ".join(dict.fromkeys(how)), alerts=alerts, opening=[*verdicts, [*_besides(pairs)]])
+    return blocks.Report(title, " · ".join(dict.fromkeys(how)), alerts=alerts, opening=[*verdicts, [*_besides(pairs)]])
 
 
-def _verdict(pair: PairComparison) -> list[list[Fact | Table]]:
+def _verdict(pair: PairComparison) -> list[list[blocks.Fact | blocks.Table]]:
     """Return how the latency of a pair changed, and what the difference consists of, adding up to the whole."""
     told, changes = pair.told, pair.changes
     value, note = words.bounded_factor(told)
     sides = f"{numbers.ms(told.before_ms)} before, {numbers.ms(told.after_ms)} now" if not told.contended else ""
-    latency = Fact("Latency", value, ", ".join(filter(None, (note, sides, *told.caveats))), card=True)
+    latency = blocks.Fact("Latency", value, ", ".join(filter(None, (note, sides, *told.caveats))), card=True)
     if changes is None or not changes.different:
         return [[latency], []]
-    rows: list[Row] = [(row.name, *row.cells) for row in change_words.difference_rows(changes, _MOST_CHANGES)]
-    return [[latency], [Table("glance", ("What changed most", *_COLUMNS), rows)]]
+    rows: list[blocks.Row] = [(row.name, *row.cells) for row in change_words.difference_rows(changes, _MOST_CHANGES)]
+    return [[latency], [blocks.Table("glance", ("What changed most", *_COLUMNS), rows)]]
 
 
-def _verdicts(pairs: Sequence[PairComparison]) -> Table:
-    rows: list[Row] = []
+def _verdicts(pairs: Sequence[PairComparison]) -> blocks.Table:
+    rows: list[blocks.Row] = []
     for pair in pairs:
         told = pair.told
-        times = [Number(numbers.ms(ms) if not told.contended else "-", ms) for ms in (told.before_ms, told.after_ms)]
+        times = [
+            blocks.Number(numbers.ms(ms) if not told.contended else "-", ms) for ms in (told.before_ms, told.after_ms)
+        ]
         rows.append((_name(pair), *times, " ".join(words.bounded_factor(told))))
-    return Table("verdicts", ("experiment", "before", "now", "latency"), rows)
+    return blocks.Table("verdicts", ("experiment", "before", "now", "latency"), rows)
 
 
-def _besides(pairs: Sequence[PairComparison]) -> list[Fact]:
+def _besides(pairs: Sequence[PairComparison]) -> list[blocks.Fact]:
     """Return whether the outputs are right, and what else was compared."""
     found = []
     for pair in pairs[:_MOST_BESIDES]:
         if judged := {each.verdict for each in pair.accuracy}:
             agree = "differ" if "differs" in judged else "agree"
-            found.append(Fact("Outputs", agree, f"with eager PyTorch's: {_sqnr(pair)}"))
+            found.append(blocks.Fact("Outputs", agree, f"with eager PyTorch's: {_sqnr(pair)}"))
         if pair.metric is not None:
-            found.append(Fact("Metric", note=words.metric_sentence(pair.metric)))
+            found.append(blocks.Fact("Metric", note=words.metric_sentence(pair.metric)))
         if pair.kernels is not None:
-            found.append(Fact("Outputs", note=words.outputs_sentence(pair.outputs)))
-            found.append(Fact("Kernels", note=words.kernels_sentence(pair.kernels).removeprefix("kernels: ")))
+            found.append(blocks.Fact("Outputs", note=words.outputs_sentence(pair.outputs)))
+            found.append(blocks.Fact("Kernels", note=words.kernels_sentence(pair.kernels).removeprefix("kernels: ")))
             told = [runner for runner in pair.runners if runner.executorch_path]
-            found += [Fact("Release", note=f"{each.executorch_name} in {each.executorch_path}") for each in told]
+            found += [blocks.Fact("Release", note=f"{each.executorch_name} in {each.executorch_path}") for each in told]
         if pair.changes is not None and not pair.changes.different:
-            found.append(Fact("Changes", note=change_words.unchanged_sentence(pair.changes)))
+            found.append(blocks.Fact("Changes", note=change_words.unchanged_sentence(pair.changes)))
     return found
 
 
@@ -157,27 +143,29 @@ def _name(pair: PairComparison | ProgramPair) -> str:
     return after.removeprefix("B:") if same else f"{after} against {before}"
 
 
-def _sections(pair: ProgramPair, key: str, heading: str) -> list[Section]:
+def _sections(pair: ProgramPair, key: str, heading: str) -> list[blocks.Section]:
     """Return what to say of a pair besides the verdict; `key` ends the keys and `heading` begins the titles."""
     found = []
     changes = pair.compared.changes
     if changes is not None:
-        blocks = [*_consists_of(changes, f"waterfall{key}"), *bullets(changes.notes)]
-        found.append(Section(f"difference{key}", f"{heading}What the difference consists of", blocks))
-        tree = Tree("changes", _COLUMNS, _root(pair, changes), "changed only")
-        found.append(Section(f"changes{key}", f"{heading}{BY_MODULE}", [Paragraph(_TRACED), tree]))
+        content = [*_consists_of(changes, f"waterfall{key}"), *blocks.bullets(changes.notes)]
+        found.append(blocks.Section(f"difference{key}", f"{heading}What the difference consists of", content))
+        tree = blocks.Tree("changes", _COLUMNS, _root(pair, changes), "changed only")
+        found.append(blocks.Section(f"changes{key}", f"{heading}{BY_MODULE}", [blocks.Paragraph(_TRACED), tree]))
     if besides := _beside_time(pair):
         subjects = " and ".join(filter(None, [", ".join(list(besides)[:-1]), list(besides)[-1]]))
         sentences = [sentence for each in besides.values() for sentence in each]
-        found.append(Section(f"besides{key}", heading + subjects[0].upper() + subjects[1:], [Bullets(sentences)]))
+        found.append(
+            blocks.Section(f"besides{key}", heading + subjects[0].upper() + subjects[1:], [blocks.Bullets(sentences)])
+        )
     return found
 
 
-def _consists_of(changes: ProgramChanges, picture: str) -> list[Block]:
+def _consists_of(changes: ProgramChanges, picture: str) -> list[blocks.Block]:
     if not changes.different:
-        return [Paragraph(f"Nothing that can be told: {change_words.unchanged_sentence(changes)}.")]
+        return [blocks.Paragraph(f"Nothing that can be told: {change_words.unchanged_sentence(changes)}.")]
     rows = change_words.difference_rows(changes, _MOST_STEPS)
-    return [Picture(picture, _WATERFALL), Bullets([f"{row.what}." for row in rows if row.what])]
+    return [blocks.Picture(picture, _WATERFALL), blocks.Bullets([f"{row.what}." for row in rows if row.what])]
 
 
 def _beside_time(pair: ProgramPair) -> dict[str, list[str]]:
@@ -195,7 +183,7 @@ def _beside_time(pair: ProgramPair) -> dict[str, list[str]]:
     return found
 
 
-def _root(pair: ProgramPair, changes: ProgramChanges) -> Branch:
+def _root(pair: ProgramPair, changes: ProgramChanges) -> blocks.Branch:
     scale = max(abs(changes.difference_ms), *(abs(module.difference_ms) for module in changes.modules), 0.0)
     modules = [
         _module(pair, module, parts, scale, place < _MOST_OPENED)
@@ -206,7 +194,7 @@ def _root(pair: ProgramPair, changes: ProgramChanges) -> Branch:
 
 def _module(
     pair: ProgramPair, module: ModuleChange, parts: Sequence[PartChange], scale: float, among_first: bool
-) -> Branch:
+) -> blocks.Branch:
     changed = sum(part.told or bool(part.aspects) for part in parts)
     minor = not changed and not module.told
     if len(parts) == 1:
@@ -219,13 +207,13 @@ def _module(
     return _branch(module.module, detail, module, scale, lines, among_first and module.told, minor)
 
 
-def _line(pair: ProgramPair, part: PartChange, module: str, scale: float) -> Branch:
+def _line(pair: ProgramPair, part: PartChange, module: str, scale: float) -> blocks.Branch:
     within = part.module.removeprefix(module).removeprefix(".") if part.module != module else ""
     minor, what = not (part.told or part.aspects), change_words.what_changed(part)
     return _branch(change_words.part_name(part, within), what, part, scale, _operators(pair, part), minor=minor)
 
 
-def _operators(pair: ProgramPair, part: PartChange) -> list[Branch]:
+def _operators(pair: ProgramPair, part: PartChange) -> list[blocks.Branch]:
     """Return the operators of both sides; those of one kind beside each other, in order."""
     waiting: dict[str, deque[InstanceTime]] = defaultdict(deque)
     for entry in (pair.after.breakdown.instances[row] for row in part.after_rows):
@@ -237,14 +225,14 @@ def _operators(pair: ProgramPair, part: PartChange) -> list[Branch]:
     return [*found, *(_operator(None, entry) for entries in waiting.values() for entry in entries)]
 
 
-def _operator(before: InstanceTime | None, after: InstanceTime | None) -> Branch:
+def _operator(before: InstanceTime | None, after: InstanceTime | None) -> blocks.Branch:
     shown = after or before
     assert shown is not None
     detail = "only before" if after is None else "only after" if before is None else ""
     if before is not None and after is not None and before.operator != after.operator:
         detail = f"was {before.operator}"
     cells = (numbers.ms_cell(each.ms if each is not None else None) for each in (before, after))
-    return Branch(Name(shown.operator), detail, (*cells, numbers.NOTHING), 0.0, "")
+    return blocks.Branch(blocks.Name(shown.operator), detail, (*cells, numbers.NOTHING), 0.0, "")
 
 
 def _branch(
@@ -252,10 +240,10 @@ def _branch(
     detail: str,
     change: PartChange | ModuleChange | ProgramChanges,
     scale: float,
-    children: list[Branch],
+    children: list[blocks.Branch],
     opened: bool = False,
     minor: bool = False,
-) -> Branch:
+) -> blocks.Branch:
     """Return a row; its bar is as long as its difference, where that can be told from noise."""
     low, high = change.low_ms, change.high_ms
     told = low is not None and high is not None and not low <= 0 <= high
@@ -263,17 +251,17 @@ def _branch(
     direction = "slower" if change.difference_ms > 0 else "faster"
     said = change_words.difference_text(change)
     cells = change_words.difference_cells(change.before_ms, change.after_ms, said)
-    return Branch(Name(name), detail, cells, share, direction, children, opened, minor)
+    return blocks.Branch(blocks.Name(name), detail, cells, share, direction, children, opened, minor)
 
 
-def _folded(branches: list[Branch], what: str) -> list[Branch]:
+def _folded(branches: list[blocks.Branch], what: str) -> list[blocks.Branch]:
     """Return branches with those that did not change below one of their own."""
     kept, minor = [each for each in branches if not each.minor], [each for each in branches if each.minor]
     if len(minor) < _LEAST_FOLDED or not kept:
         return branches
     before, after = (sum(each.cells[side].value or 0.0 for each in minor) for side in (0, 1))
-    name = Name(counted(len(minor), f"other {what}"))
+    name = blocks.Name(counted(len(minor), f"other {what}"))
     cells = change_words.difference_cells(before, after, f"{after - before:+.3f} ms")
     known = all(each.cells[2].shown.startswith("~") for each in minor)
     detail = "the same operators, each ~" if known else "the same operators"
-    return [*kept, Branch(name, detail, cells, 0.0, "", minor, minor=True)]
+    return [*kept, blocks.Branch(name, detail, cells, 0.0, "", minor, minor=True)]

@@ -9,22 +9,7 @@ from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison, RuntimeRow, SlowerLine, slower_lines
 from model_profiling.base.rewrites import AUTO
 from model_profiling.base.units import counted
-from model_profiling.report import change_words, numbers, words
-from model_profiling.report.blocks import (
-    Block,
-    Bullets,
-    Cell,
-    Fact,
-    Name,
-    Number,
-    Paragraph,
-    Picture,
-    Report,
-    Row,
-    Section,
-    Table,
-    bullets,
-)
+from model_profiling.report import blocks, change_words, numbers, words
 from model_profiling.report.change_words import DifferenceRow
 from model_profiling.runtimes.runtime_table import EXECUTORCH
 
@@ -38,60 +23,64 @@ _CAPTION = (
     "others are compared with; without colour: not ranked, its outputs differ."
 )
 
-_SETTINGS: dict[str, Callable[[RuntimeRow], Cell]] = {
+_SETTINGS: dict[str, Callable[[RuntimeRow], blocks.Cell]] = {
     "runtime": lambda row: row.label,
     "versions": lambda row: ", ".join(f"{name} {version}" for name, version in row.versions.items()),
     "settings": lambda row: "; ".join(f"{name}: {value}" for name, value in row.settings.items()),
-    "program": lambda row: Name(Path(row.file).name),
+    "program": lambda row: blocks.Name(Path(row.file).name),
 }
 
 
-def section(found: RuntimeComparison | None) -> Section | None:
+def section(found: RuntimeComparison | None) -> blocks.Section | None:
     """Return the section; None where no other runtime was measured."""
     if found is None:
         return None
     rows = [row for row in found.rows if row.latency is not None]
     base, busy = _baseline(found), _busy(found)
-    blocks: list[Block] = [Paragraph(f"{_subject(found)}, in turns; {_order(found)}.")]
-    blocks += [Paragraph(f"Warning: {busy}.")] if busy else []
+    content: list[blocks.Block] = [blocks.Paragraph(f"{_subject(found)}, in turns; {_order(found)}.")]
+    content += [blocks.Paragraph(f"Warning: {busy}.")] if busy else []
     against = {"times as fast": f"times as fast as {base.label}"} if base is not None else {}
     columns = tuple(against.get(name, name) for name in COLUMNS)
-    blocks.append(Table("runtimes", columns, [cells(row, found.baseline) for row in found.rows]))
-    blocks += [Picture(KEY, _CAPTION)] if rows else []
-    blocks += bullets(f"{sentence}." for sentence in findings(found))
+    content.append(blocks.Table("runtimes", columns, [cells(row, found.baseline) for row in found.rows]))
+    content += [blocks.Picture(KEY, _CAPTION)] if rows else []
+    content += blocks.bullets(f"{sentence}." for sentence in findings(found))
     notes = [f"{row.label}: {note}." for row in rows for note in row.notes]
     notes += [f"outputs are held against {found.reference}."] if found.reference else []
-    blocks += bullets([*_failed(found), *notes, *found.caveats])
+    content += blocks.bullets([*_failed(found), *notes, *found.caveats])
     for row in rows:
-        blocks += by_line(row.changes) if row.changes is not None else []
-    blocks += [Paragraph("Versions and settings:"), Table.of("runtime_settings", _SETTINGS, rows)] if rows else []
+        content += by_line(row.changes) if row.changes is not None else []
+    content += (
+        [blocks.Paragraph("Versions and settings:"), blocks.Table.of("runtime_settings", _SETTINGS, rows)]
+        if rows
+        else []
+    )
     fastest = [f"{row.label} {numbers.ms(row.latency.median_ms)}" for row in rows[:1] if row.latency is not None]
-    return Section(KEY, TITLE, blocks, True, f"fastest: {fastest[0]}" if fastest else "none was measured")
+    return blocks.Section(KEY, TITLE, content, True, f"fastest: {fastest[0]}" if fastest else "none was measured")
 
 
-def of_auto(found: AutoComparison | None) -> Section | None:
+def of_auto(found: AutoComparison | None) -> blocks.Section | None:
     """Return what `--rewrite auto` changed, and which lines take other time; None where nothing was measured."""
     if found is None or not found.pairs:
         return None
     names = [f"{each.name}{'' if each.applied else ' left out'}: {each.reason}" for each in found.choices]
     lines = [block for pair in found.pairs if pair.changes is not None for block in by_line(pair.changes)]
     result = ", ".join(" ".join(words.bounded_factor(pair.told)) for pair in found.pairs)
-    return Section("auto", f"With --rewrite {AUTO}", [Bullets(names), *lines], True, result)
+    return blocks.Section("auto", f"With --rewrite {AUTO}", [blocks.Bullets(names), *lines], True, result)
 
 
-def report(found: RuntimeComparison, title: str = "") -> Report:
+def report(found: RuntimeComparison, title: str = "") -> blocks.Report:
     """Return what `compare --runtimes` says."""
     whole = section(found)
     measured = [cells(row, found.baseline) for row in found.rows if row.latency is not None]
     said = {"Lines": [*findings(found)[:_MOST_FOUND], *found.caveats], "Failed": _failed(found)}
     busy = _busy(found)
-    more = [Fact(label, rows=[(each,) for each in several]) for label, several in said.items() if several]
-    return Report(
+    more = [blocks.Fact(label, rows=[(each,) for each in several]) for label, several in said.items() if several]
+    return blocks.Report(
         title or f"{found.model} in {len(found.rows)} runtimes",
         f"{_subject(found)}; {_order(found)}",
         sections=[whole] if whole is not None else [],
         alerts=[f"{busy[0].upper()}{busy[1:]}."] if busy else [],
-        opening=[[Table("runtimes", COLUMNS, measured)], [*more]],
+        opening=[[blocks.Table("runtimes", COLUMNS, measured)], [*more]],
     )
 
 
@@ -120,20 +109,20 @@ def _failed(found: RuntimeComparison) -> list[str]:
     return [f"{row.label}: not measured: {row.reason}. {row.hint}".strip() for row in found.rows if row.reason]
 
 
-def cells(row: RuntimeRow, base: str) -> Row:
+def cells(row: RuntimeRow, base: str) -> blocks.Row:
     """Return a runtime as COLUMNS have it; `base` is the name of the baseline."""
     if row.latency is None:
-        return (row.label, Number("not measured", None), *[numbers.UNKNOWN] * 3, "-")
+        return (row.label, blocks.Number("not measured", None), *[numbers.UNKNOWN] * 3, "-")
     ratio = 1.0 if row.name == base else row.comparison.ratio if row.comparison is not None else None
     if row.outputs is None:
         outputs = "the reference" if row.ranked else "not compared"
     else:
         outputs = "agree" if row.outputs.verdict == "agrees" else f"differ by {row.outputs.error_of_reference}"
     median = numbers.bounded_ms(row.latency.median_ms, row.latency.low_ms, row.latency.high_ms)
-    times = Number("1" if row.name == base else _times(row), ratio)
-    start = Number(_UNKNOWN, None) if row.startup is None else numbers.ms_cell(row.startup.median_ms)
-    peak = Number(_UNKNOWN, None) if row.peak_bytes is None else numbers.bytes_cell(row.peak_bytes)
-    return (row.label, Number(median, row.latency.median_ms), times, start, peak, outputs)
+    times = blocks.Number("1" if row.name == base else _times(row), ratio)
+    start = blocks.Number(_UNKNOWN, None) if row.startup is None else numbers.ms_cell(row.startup.median_ms)
+    peak = blocks.Number(_UNKNOWN, None) if row.peak_bytes is None else numbers.bytes_cell(row.peak_bytes)
+    return (row.label, blocks.Number(median, row.latency.median_ms), times, start, peak, outputs)
 
 
 def _times(row: RuntimeRow) -> str:
@@ -146,13 +135,13 @@ def _times(row: RuntimeRow) -> str:
     return numbers.bounded_speedup(found.ratio, found.low, found.high)
 
 
-def by_line(changes: ProgramChanges) -> list[Block]:
+def by_line(changes: ProgramChanges) -> list[blocks.Block]:
     """Return the lines that another runtime does in other time, those first at which the baseline is slower."""
     before, after = sides = (changes.before, changes.after)
-    notes = bullets(f"{note}." for note in changes.notes)
+    notes = blocks.bullets(f"{note}." for note in changes.notes)
     if not changes.told:
         none = f"{before} and {after}: no line differs by more than noise, or it is not known."
-        return [Paragraph(none), *notes]
+        return [blocks.Paragraph(none), *notes]
     said = (
         f"{before} against {after} by line of PyTorch, profiled in executions of their own; rows add up to the "
         "whole. `~` cannot be told from noise."
@@ -160,18 +149,20 @@ def by_line(changes: ProgramChanges) -> list[Block]:
     rows = change_words.difference_rows(changes, min(_MOST_LINES, len(changes.told)))
     lines = [row for row in rows if len(row.parts) == 1 and row.told]
     listed = [_line(row, sides) for row in sorted(lines, key=lambda row: row.after_ms > row.before_ms)]
-    listed += [(Name(row.name), *row.cells, "", "") for row in rows if row not in lines]
+    listed += [(blocks.Name(row.name), *row.cells, "", "") for row in rows if row not in lines]
     columns = ("line", before, after, "difference", f"{before} is", "what each did")
-    blocks: list[Block] = [Paragraph(said), Table("runtime_lines", columns, listed)]
+    content: list[blocks.Block] = [blocks.Paragraph(said), blocks.Table("runtime_lines", columns, listed)]
     if modules := change_words.module_rows(changes, _MOST_MODULES):
-        table = Table("runtime_modules", ("module", *columns[1:4]), [(Name(row.name), *row.cells) for row in modules])
-        blocks += [Paragraph(f"{before} against {after} by module:"), table]
-    return [*blocks, *notes]
+        table = blocks.Table(
+            "runtime_modules", ("module", *columns[1:4]), [(blocks.Name(row.name), *row.cells) for row in modules]
+        )
+        content += [blocks.Paragraph(f"{before} against {after} by module:"), table]
+    return [*content, *notes]
 
 
-def _line(row: DifferenceRow, sides: tuple[str, str]) -> Row:
+def _line(row: DifferenceRow, sides: tuple[str, str]) -> blocks.Row:
     which = "slower" if row.after_ms < row.before_ms else "faster"
-    return (Name(row.name), *row.cells, which, change_words.in_both(row.parts[0], sides))
+    return (blocks.Name(row.name), *row.cells, which, change_words.in_both(row.parts[0], sides))
 
 
 def findings(found: RuntimeComparison) -> list[str]:
