@@ -62,7 +62,9 @@ def make_table(
     """Export the programs, run them on each emulated CPU, and return what ran; `executorch` may name another."""
     seen, version = _Seen(), ""
     for dtype, program in _programs():
-        request = ExportRequest(program.lower(), work / "artifacts", dtype, target=f"{_PROGRAMS}:{program}")
+        # What it computes is another question, and has another answer on each of the CPUs.
+        named = f"{_PROGRAMS}:{program}"
+        request = ExportRequest(program.lower(), work / "artifacts", dtype, target=named, verify=False)
         pte = from_target(on_progress, force=False)(request, f"export {program.lower()} in {dtype}").paths.pte
         asked = kernels_request(pte, platform, None, work / f"{program.lower()}-{dtype}")
         run = measure(dataclasses.replace(asked, executorch=executorch), platform, on_progress, on_note).run
