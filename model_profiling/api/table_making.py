@@ -48,23 +48,19 @@ class _Seen:
             self.nodes[kind] = self.nodes.get(kind, 0) + (cpu == "sme2")
 
     def rows(self) -> list[KnownKernels]:
-        return [
-            KnownKernels(
-                kind, **{cpu: list(kernels[cpu]) for cpu in CPUS}, dtypes=self.dtypes[kind], nodes=self.nodes[kind]
-            )
-            for kind, kernels in sorted(self.kernels.items())
-        ]
+        found = ((kind, {cpu: list(ran[cpu]) for cpu in CPUS}) for kind, ran in sorted(self.kernels.items()))
+        return [KnownKernels(kind, **ran, dtypes=self.dtypes[kind], nodes=self.nodes[kind]) for kind, ran in found]
 
 
 def make_table(
     work: Path, platform: Platform, executorch: Sequence[str], on_progress: OnProgress, on_note: OnNote
 ) -> KernelTable:
-    """Export the programs, run them on each emulated CPU, and return what ran; `executorch` may name another."""
+    """Export the programs, run them on each emulated CPU, and return what ran, whatever they compute; `executorch` may
+    name another."""
     seen, version = _Seen(), ""
     for dtype, program in _programs():
-        # What it computes is another question, and has another answer on each of the CPUs.
-        named = f"{_PROGRAMS}:{program}"
-        request = ExportRequest(program.lower(), work / "artifacts", dtype, target=named, verify=False)
+        target = f"{_PROGRAMS}:{program}"
+        request = ExportRequest(program.lower(), work / "artifacts", dtype, target=target, verify=False)
         pte = from_target(on_progress, force=False)(request, f"export {program.lower()} in {dtype}").paths.pte
         asked = kernels_request(pte, platform, None, work / f"{program.lower()}-{dtype}")
         run = measure(dataclasses.replace(asked, executorch=executorch), platform, on_progress, on_note).run
