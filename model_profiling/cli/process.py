@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _AGAIN_S = 0.01
 # What is finished by now is written: a thread or an exit function of a model that does not end is not waited for.
-_ENDING_S = 2.0
+_ENDING_S = 10.0
 _MOST_DIGITS = 5
 
 
@@ -118,7 +118,7 @@ def _end(code: int) -> "NoReturn":
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGALRM, lambda *_: os._exit(code))
     signal.setitimer(signal.ITIMER_REAL, _ENDING_S)
-    if waits:
-        sys.exit(code)
+    if threads is not None:  # Python itself has no handler of signals any more while it takes everything apart
+        threads._shutdown()
     atexit._run_exitfuncs()
     os._exit(code)

@@ -219,8 +219,18 @@ process._end(3)
 """
 
 
+_SLOW_TO_GO = """
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+class Slow:
+    def __del__(self):
+        time.sleep(1)
+slow = Slow()
+"""
+
+
 @pytest.mark.parametrize(
-    "late", ["threading.Thread(target=time.sleep, args=(600,)).start()", "atexit.register(time.sleep, 600)"]
+    "late",
+    ["threading.Thread(target=time.sleep, args=(600,)).start()", "atexit.register(time.sleep, 600)", _SLOW_TO_GO],
 )
 def test_what_a_model_left_to_do_at_the_end_is_not_waited_for(late: str) -> None:
     command = [sys.executable, "-c", _ENDS.format(late)]
