@@ -56,9 +56,7 @@ def writable(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise SetupError(
             f"the export could not be written to {directory}: {error.strerror or error}",
-            LIMITS.get(
-                error.errno or 0, "Check the directory's permissions and the free space, or choose another --out."
-            ),
+            LIMITS.get(error.errno or 0, "Check the directory's permissions and free space, or choose another --out."),
         ) from error
 
 

@@ -157,9 +157,9 @@ def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callab
     if from_file is not None:
         return functools.partial(FileModel, from_file, options), f"{from_file.path.name}:{from_file.attribute}"
     if (of_zoo := zoo_name(name)) is not None:
-        return functools.partial(ZooModel, *of_zoo, dict(options.settings)), ZOOS[of_zoo[0]]
+        return functools.partial(ZooModel, *of_zoo, dict(options.settings), options.inputs), ZOOS[of_zoo[0]]
     if options.inputs:
-        raise InputError(f"{name} has its own example inputs", "Leave --input out; it is for models from a file.")
+        raise InputError(f"{name} has its own example inputs", "Leave --input out; it is for models of files and zoos.")
     check_name(name)
     ours = registered_models()
     if name in ours:

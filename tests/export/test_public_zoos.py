@@ -19,7 +19,7 @@ from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.models import public_zoos
 from model_profiling.models.loading import load_model
 from model_profiling.models.lookup import model_name
-from model_profiling.models.options import LoadOptions
+from model_profiling.models.options import LoadOptions, input_spec
 from tests.conftest import needs
 
 SMALL = (("hidden_size", 32), ("intermediate_size", 64), ("num_attention_heads", 2), ("vocab_size", 99))
@@ -68,6 +68,15 @@ def test_a_model_of_a_zoo_is_exported_with_its_own_inputs_and_agrees(
 
 
 @pytest.mark.wide
+@pytest.mark.wide
+def test_inputs_that_are_asked_for_are_taken_and_not_passed_by() -> None:
+    needs(importlib.util.find_spec("timm") is not None, "timm")
+    smaller = LoadOptions((input_spec("1,3,32,32"),))
+    assert [tuple(given.shape) for given in load_model("timm:test_convnext", options=smaller).inputs] == [
+        (1, 3, 32, 32)
+    ]
+
+
 def test_a_folder_with_a_configuration_is_a_model_and_a_name_without_one_says_what_to_give(tmp_path: Path) -> None:
     needs(importlib.util.find_spec("transformers") is not None, "transformers")
     folder = tmp_path / "own"
