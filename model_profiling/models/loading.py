@@ -32,7 +32,7 @@ from model_profiling.models.refused_inputs import explained_call, own_line
 from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers, let_signals_through, own_copy, own_inputs
 from model_profiling.models.torch_companions import watch_imports
-from model_profiling.models.user_file import FileModel, causes, contained, unknown_setting
+from model_profiling.models.user_file import FileModel, causes, contained, random_input, unknown_setting
 from model_profiling.models.zoo import zoo_models
 from model_profiling.upstream.captured_graphs import named_leaves
 
@@ -96,6 +96,8 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
         keywords, shapes = (
             getattr(model, method, lambda: None)() for method in ("get_example_kwarg_inputs", "get_dynamic_shapes")
         )
+        if zoo_name(name) is not None and options.inputs:
+            inputs, keywords = tuple(map(random_input, options.inputs)), {}
     if isinstance(inputs, Mapping):
         keywords, inputs = {**inputs, **(keywords or {})}, ()
     if not isinstance(module, torch.nn.Module) or not isinstance(inputs, (tuple, list)):
@@ -157,7 +159,7 @@ def find_model(name: str, options: LoadOptions = LoadOptions()) -> tuple["Callab
     if from_file is not None:
         return functools.partial(FileModel, from_file, options), f"{from_file.path.name}:{from_file.attribute}"
     if (of_zoo := zoo_name(name)) is not None:
-        return functools.partial(ZooModel, *of_zoo, dict(options.settings), options.inputs), ZOOS[of_zoo[0]]
+        return functools.partial(ZooModel, *of_zoo, dict(options.settings)), ZOOS[of_zoo[0]]
     if options.inputs:
         raise InputError(f"{name} has its own example inputs", "Leave --input out; it is for models of files and zoos.")
     check_name(name)

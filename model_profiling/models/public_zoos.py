@@ -1,6 +1,6 @@
 """Models of other zoos by their own names: `timm:resnet18`, `torchvision:resnet18`, `hf:BertModel`.
 
-Weights are random unless `pretrained` is set or a checkpoint is given; inputs are asked for, or of its configuration.
+Weights are random unless `pretrained` is set or a checkpoint is given; inputs come from the model's own configuration.
 """
 
 import difflib
@@ -80,9 +80,9 @@ class ZooModel:
 
     weights = "random"
 
-    def __init__(self, zoo: str, name: str, settings: dict[str, Any], inputs: tuple[Any, ...] = ()) -> None:
+    def __init__(self, zoo: str, name: str, settings: dict[str, Any]) -> None:
         require(zoo)
-        self._zoo, self._name, self._inputs = zoo, name, inputs
+        self._zoo, self._name = zoo, name
         self._settings = dict(settings)
         self._pretrained = bool(self._settings.pop("pretrained", False))
         if self._pretrained:
@@ -98,10 +98,8 @@ class ZooModel:
     def get_example_inputs(self) -> tuple[Any, ...]:
         import torch
 
-        from model_profiling.models.user_file import random_input
-
-        if self._zoo == "hf" or self._inputs:
-            return tuple(map(random_input, self._inputs))
+        if self._zoo == "hf":
+            return ()
         if self._zoo == "timm":
             known = getattr(self._module, "pretrained_cfg", None) or getattr(self._module, "default_cfg", {})
             return (torch.randn(1, *known.get("input_size", (3, 224, 224))),)
@@ -110,7 +108,7 @@ class ZooModel:
     def get_example_kwarg_inputs(self) -> dict[str, Any]:
         from model_profiling.models.transformers_inputs import inputs_of
 
-        return inputs_of(self._module) if self._zoo == "hf" and not self._inputs else {}
+        return inputs_of(self._module) if self._zoo == "hf" else {}
 
     def _unknown(self) -> InputError:
         listed = f"`sme2-kit models --zoo {self._zoo} '*'` lists them."
