@@ -118,12 +118,13 @@ def profile(
     `runtimes` are others to measure beside it, as of `compare_runtimes`: `run.runtimes`, and a part of the report.
     """
     from model_profiling.api import exporting
-    from model_profiling.api.measuring import RunRequest, check_versions, measured, open_platform
+    from model_profiling.api.measuring import RunRequest, check_versions, config_keys, measured, open_platform
     from model_profiling.base.files import is_file
     from model_profiling.pipeline.defaults import root_below
     from model_profiling.runner.sdk import split_choices
     from model_profiling.store.runs import checked_label
 
+    keys = config_keys(locals())
     # What is wrong with these is refused before the export.
     if label is not None:
         checked_label(label)
@@ -178,9 +179,7 @@ def profile(
             counts=own,
             threads=threads,
             executorch=versions,
-            label=label,
-            labels=labels or {},
-            keep_program=keep_program,
+            keys=keys,
             force=force,
         )
         found = measured(request, platform, report, lock)
@@ -298,11 +297,12 @@ def run(
     against instead of the installed release; several take turns, and each is compared with the next. `runtimes` are
     others to measure beside it, as of `compare_runtimes`: `run.runtimes`.
     """
-    from model_profiling.api.measuring import RunRequest, measured
+    from model_profiling.api.measuring import RunRequest, config_keys, measured
     from model_profiling.pipeline.phase_experiments import checked_lengths
     from model_profiling.pipeline.schedule import CHOSEN
     from model_profiling.runner.sdk import split_choices
 
+    keys = config_keys(locals())
     one_of(model, config)
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     lengths = checked_lengths(prefill, decode, depths, caller().spelled)
@@ -325,9 +325,7 @@ def run(
         out=None if config is not None else own_place(out, "run"),
         counts=counts,
         threads=threads,
-        label=label,
-        labels=labels or {},
-        keep_program=keep_program,
+        keys=keys,
         only=None if only is None else list(only),
         force=force,
     )
