@@ -43,7 +43,7 @@ class GraphPair:
 
 def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: Announce) -> GraphPair:
     """Load a model and capture it twice: in the dtype that is asked for, and in fp32."""
-    stages = Stages(None, said, announce)
+    stages = Stages(said=said, announce=announce)
     with stages.stage("load the model"):
         # Taps want sizes that are known; those of the example inputs are.
         loaded = replace(load(), dynamic_shapes=None)
@@ -166,7 +166,7 @@ class LayersApart:
         graph.output(tuple(outputs[layer.reference] for layer in group))
         captured = capture(torch.fx.GraphModule(self._module, graph), tuple(inputs), {}, None)
         program = home / "apart.pte"
-        files.write_bytes(program, bytes(emit(lower(captured, **self._lowering)).buffer))
+        files.write_bytes(program, bytes(emit(lower(captured, **self._lowering)).program.buffer))
         for number, tensor in enumerate(inputs):
             files.write_bytes(home / f"input_{number}.npy", npy_bytes(tensor))
         return program, tuple(home / f"input_{number}.npy" for number in range(len(inputs)))
