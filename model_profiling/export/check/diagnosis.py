@@ -123,7 +123,7 @@ class Attempts:
 
     def _goes_wrong(self, prepared: Prepared, module: torch.nn.Module, call: tuple[torch.Tensor, ...]) -> bool:
         try:
-            made = emit(lower(capture(module, call, {}, None), "xnnpack"))
+            made = emit(lower(capture(module, (call, {})), "xnnpack"))
             with torch.no_grad():
                 outputs = list(module.float()(*samples.as_dtype(call, torch.float32)))
         except Exception:  # noqa: BLE001 - this piece shows nothing

@@ -71,11 +71,10 @@ def capture_plain(
     prepared = quantized(prepared, request, stages)
     model = prepared.model
     with stages.stage("capture the graph"):
-        call = model.inputs, model.keyword_inputs
-        captured = stages.captured = capture(model.module, *call, model.dynamic_shapes)
+        captured = stages.captured = capture(model.module, model.call, model.dynamic_shapes)
         if request.keep_fp32 and dtype_of(request.dtype).halves:
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
-            prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
+            prepared = replace(prepared, cost=dtype_cost(captured.module(), model.call, prepared.outputs))
     return captured, prepared
 
 

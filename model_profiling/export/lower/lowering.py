@@ -24,7 +24,7 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import permutation_of, remove_unused, replace_uses
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
-from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.captured_graphs import OPERATORS, Call
 from model_profiling.upstream.emission import initial_values_pass, register_quantized_kernels
 from model_profiling.upstream.faster_lowering import faster_lowering, lowering_way
 from model_profiling.upstream.reliance import holds
@@ -125,12 +125,10 @@ class LoweredProgram:
     program: Any = None
 
 
-def capture(
-    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any
-) -> torch.export.ExportedProgram:
+def capture(module: torch.nn.Module, call: Call, dynamic_shapes: Any = None) -> torch.export.ExportedProgram:
     """Trace the module into a graph with torch.export."""
     with torch.no_grad():
-        program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
+        program = torch.export.export(module, *call, dynamic_shapes=dynamic_shapes)
     if any(getattr(node.target, "namespace", "") == "llama" for node in program.graph.nodes):
         remove_inverse_transposes(program)
     if holds(OPERATORS):
