@@ -14,7 +14,7 @@ from model_profiling.export.prepare import quantization, samples
 from model_profiling.export.prepare.samples import dtype_cost, run_eagerly
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, layout, matches, norm
-from model_profiling.export.rewrites.graph import replace_each
+from model_profiling.export.rewrites.graph import rewrite_nodes
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.refused_inputs import explained_call
@@ -132,7 +132,7 @@ def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequ
         return 0  # portable kernels compute in the order that the model has
     if name == LAYOUT:
         # Their answers would hide whether the layout is right.
-        replace_each(program, norm.wrong_in_half(program), norm.write)
+        rewrite_nodes(program, norm.WRONG_IN_HALF)
     if name == LAYOUT and request.io_layout == "channels_last":
         # What is to be handed out as it lies in memory is not turned.
         return layout.apply(program, large_by_rows=False)

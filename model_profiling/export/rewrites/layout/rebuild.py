@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import constant, is_replaceable, known_value, replace
+from model_profiling.export.rewrites.graph import Site, constant, is_replaceable, known_value
 from model_profiling.export.rewrites.layout.order import (
     IMAGE_DIMS,
     Axis,
@@ -331,10 +331,8 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
         name = node.target.overloadpacket.__name__
         packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
         target = getattr(packet, node.target._overloadname, None)
-        if target is None or not is_replaceable(program, node):
+        if target is None or not is_replaceable(node):
             raise Declined(f"{node.target} changes a tensor that is also known by another name")
         with program.graph.inserting_before(node):
-            values, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda entry: entry.meta["val"])
-            new = program.graph.call_function(target, node.args, node.kwargs)
-            new.meta = {**node.meta, "val": target(*values, **keywords)}
-        replace(program, node, new)
+            site = Site(program, node)
+            site.replace(site(target, *node.args, **node.kwargs))
