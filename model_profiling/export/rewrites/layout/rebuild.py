@@ -11,7 +11,7 @@ neither moves anything (see export/lower/lowering.py).
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,16 +64,20 @@ class Plan:
 
 
 Rule = Callable[["Rebuild", Any], Any]
+# Of an operator on one value, which is given with it.
+ValueRule = Callable[["Rebuild", Any, Value], Any]
 
 
 class Rebuild:
     """Walks the graph once; `values` are what the nodes of the model are held as."""
 
-    def __init__(self, program: Any, rules: dict[Any, Rule], plan: Plan) -> None:
+    def __init__(
+        self, program: Any, rules: Mapping[Any, Rule], value_rules: Mapping[Any, ValueRule], plan: Plan
+    ) -> None:
         self.program = program
         self.plan = plan
         self.graph = program.graph
-        self.rules = rules
+        self.rules, self.value_rules = rules, value_rules
         self.values: dict[Any, Any] = {}
         self.nodes = list(self.graph.nodes)
         self.at: Any = None
@@ -100,8 +104,11 @@ class Rebuild:
                 self.values[node] = self.own(node)
 
     def _made(self, node: Any) -> Any:
-        rule, saved = self.rules.get(node.target), len(self.saved)
-        made = rule(self, node) if rule is not None else None
+        saved, made = len(self.saved), None
+        if rule := self.rules.get(node.target):
+            made = rule(self, node)
+        elif (value_rule := self.value_rules.get(node.target)) and (value := self.layout_of(node.args[0])) is not None:
+            made = value_rule(self, node, value)
         if made is None:
             # A rule that gave up has saved nothing.
             del self.saved[saved:]
