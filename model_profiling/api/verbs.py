@@ -167,11 +167,8 @@ def profile(
             from model_profiling.api.auto_beside import measure_auto, shared_counts
 
             own, pair = shared_counts(counts)
-        load = None
-        if runtimes and not isinstance(model, (str, Path)):
-            from model_profiling.export.in_memory import loader
-
-            load = loader(type(model).__name__, model, example_inputs, None)
+        in_memory = runtimes and not isinstance(model, (str, Path))
+        load = exporting.loading(asked, (model, example_inputs)) if in_memory else None
         request = RunRequest(
             model=pte,
             inputs=files,
@@ -488,13 +485,10 @@ def compare_runtimes(
         if text.endswith(".pte"):
             source = comparing.program_source(Path(text))
         elif not own:
-            home, load = None if out is None else Path(out) / "artifacts", None
+            home = None if out is None else Path(out) / "artifacts"
             request = exporting.export_request("profile", model, (example_inputs, "", None), home, options)
             make = exporting.maker(request, model, example_inputs, report, force)
-            if not request.target:
-                from model_profiling.export.in_memory import loader
-
-                load = loader(request.model, model, example_inputs, None)
+            load = None if request.target else exporting.loading(request, (model, example_inputs))
             others = any(choice.runtime.module for choice in choices)
             source = comparing.exported_source(request, lambda: make(request, "export"), load, others)
         return comparing.measure_runtimes(asked, source, opened, report)

@@ -14,9 +14,9 @@ from mcp import Client
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import COMMANDS
 from model_profiling.export.options import OPTIONS
+from model_profiling.mcp_server import tools as tools_module
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.server import SCHEME, build_server
-from model_profiling.mcp_server.tools import Tools
 from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
 from tests.helpers.planted import plant, snapshot
@@ -150,11 +150,11 @@ class Calls:
         self.tools = tools
         self.words: list[str] = []
 
-        async def kit(_tools: Tools, _steps: Any, *words: str, accept: Any = ()) -> Any:
-            self.words = list(words)
+        async def run_kit(words: list[str], *_: Any, **_accepted: Any) -> Any:
+            self.words = words
             raise InputError("a command is run", "")
 
-        patch.setattr(Tools, "kit", kit)
+        patch.setattr(tools_module, "run_kit", run_kit)
 
     def make(self, workspace: Path, text: str) -> list[tuple[str, str, str, list[str]]]:
         """Each tool and parameter, what the call was answered with, and the words of the command that it came to."""
