@@ -69,7 +69,8 @@ class Parser(argparse.ArgumentParser):
         width = (columns() or 80) - 2
         listed = [each for each in self._actions if each.help != argparse.SUPPRESS and each.dest not in _HELPS]
         plain, flags = ([each for each in listed if bool(each.option_strings) is of] for of in (False, True))
-        common = [each for name in self.common for each in flags if each.dest == name]
+        first = {each.dest: each for each in reversed(flags)}  # of several that say one thing, as settings have
+        common = [first[name] for name in self.common if name in first]
         shown = [*plain, *common] if self.common else listed
         parts = [
             " ".join([self.prog, *map(_plain, plain), *(["[flags]"] if flags else [])]),
