@@ -191,7 +191,8 @@ def _xnntrace_to_kernels(args: argparse.Namespace) -> None:
 def _generate_kernel_view(args: argparse.Namespace) -> None:
     """Write which kernels ran, side by side for several logs or by operator for a run directory, as Markdown."""
     from model_profiling.analysis.run.validation import verify_kernels
-    from model_profiling.report.kernel_view import kernel_view, log_view
+    from model_profiling.report.content.kernels import kernel_view
+    from model_profiling.report.kernel_view import log_view
 
     named = {"SME2 on": args.sme2_on, "SME2 off": args.sme2_off}
     sides = {path.stem: path for path in args.sources} | {name: path for name, path in named.items() if path}
@@ -205,7 +206,7 @@ def _generate_kernel_view(args: argparse.Namespace) -> None:
     tell_outdated(run.save())
     if not any(experiment.coverage for experiment in run.summary.experiments.values()):
         raise InputError(f"{only} has no trace run", "Run an experiment with `mode: trace`.")
-    _write(args.out, kernel_view(run.summary))
+    _write(args.out, kernel_view(run))
     verify_kernels(run.summary)
 
 
