@@ -9,6 +9,7 @@ from pathlib import Path
 
 from model_profiling import api
 from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.sme2.xnntrace import read_kernels, read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
@@ -165,7 +166,7 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> None:
     experiments = {name: analysed_profile(profile) for name, profile in sides}
     comparisons = []
     if len(sides) == 2:
-        before, after = [(name, profile, break_down(profile)) for name, profile in sides]
+        before, after = [ProfiledProgram(name, profile, break_down(profile)) for name, profile in sides]
         comparisons = [compare_profiles(before, after, paired=False)]
     summary = AnalysisSummary("", "", "", experiments, comparisons, None, [])
     show(report(summary), "whole" if args.verbose else "short")
