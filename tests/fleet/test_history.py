@@ -19,10 +19,10 @@ import sme2_kit
 from model_profiling.base.cache import read_sealed, write_sealed
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.run_history import RunHistory, parse_since, place_of
 from model_profiling.fleet.history.run_rows import real_roots
 from model_profiling.fleet.history.steps import with_steps
+from model_profiling.fleet.history.trends import KeptPrograms
 from tests.conftest import ROOT, needs
 from tests.helpers.contract_check import check_printed
 from tests.helpers.history_forge import Forge

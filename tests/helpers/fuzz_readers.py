@@ -65,11 +65,10 @@ from model_profiling.base.npy import read_npy
 from model_profiling.cli.targets import target_text
 from model_profiling.fleet.history.bisection import format_change
 from model_profiling.fleet.history.history_records import as_csv
-from model_profiling.fleet.history.program_archive import KeptPrograms, read_comparison
 from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.steps import with_steps
 from model_profiling.fleet.history.trend_page import page_report, picture
-from model_profiling.fleet.history.trends import ProgramComparison, Trend
+from model_profiling.fleet.history.trends import KeptPrograms, ProgramComparison, Trend, read_comparison
 from model_profiling.fleet.sweep import sweep as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Jobs, RunNote, SweepFolder
