@@ -1,13 +1,14 @@
 """Heat between turns: what a machine's sensors and clock limits say, and waiting until it has cooled."""
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from model_profiling.base.errors import RunError
-from model_profiling.platforms.remote.device import Device
+from model_profiling.base.errors import KitError, RunError
+from model_profiling.platforms.remote.device import Device, read_script
 from model_profiling.store.run_directory import HeatSample, ThermalStatus
 
 SEVERITIES: tuple[ThermalStatus, ...] = get_args(ThermalStatus)
@@ -62,16 +63,14 @@ class HeatLog:
             heat = self._look()
         self.waited_s += self.clock() - begin
 
-    def cooled_down_s(self) -> float:
-        """Return how long turns waited for the device to cool, since the last call."""
-        waited, self.waited_s = self.waited_s, 0.0
-        return round(waited, 3)
-
-    def finish(self) -> tuple[list[HeatSample], str]:
-        """Return all samples so far, after a last one, and why the device counts as throttled (empty if it did not)."""
-        self._look()
-        samples, self.samples, self._start = self.samples, [], None
-        return samples, throttling(samples)
+    def finish(self) -> tuple[list[HeatSample], str, float]:
+        """Return all samples since the last call, why the device counts as throttled (empty if it did not), and how
+        many seconds turns waited for it to cool."""
+        with contextlib.suppress(KitError):  # it is gone: what was seen of it counts
+            self._look()
+        samples, waited = self.samples, round(self.waited_s, 3)
+        self.samples, self._start, self.waited_s = [], None, 0.0
+        return samples, throttling(samples), waited
 
     def _look(self) -> Heat:
         heat = self.look()
@@ -99,17 +98,11 @@ def throttling(samples: list[HeatSample]) -> str:
 
 # What throttling listens to comes first: android.hardware.thermal's TemperatureType, skin, CPU, battery.
 _SENSORS = (("3", "skin"), ("0", "CPU"), ("2", "battery"))
-_SCRIPT = """dumpsys thermalservice 2> /dev/null
-echo '--- battery'
-dumpsys battery 2> /dev/null
-echo '--- limits'
-cat /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq 2> /dev/null
-true"""
 
 
 def read_heat(device: Device) -> Heat:
     """Ask the thermal service, the battery and the clock limits in one call."""
-    service, _, rest = device.script(_SCRIPT).stdout.partition("--- battery")
+    service, _, rest = device.script(read_script("android_heat")).stdout.partition("--- battery")
     battery, _, limits = rest.partition("--- limits")
     celsius, sensor = _temperature(service, battery)
     status = re.search(r"Thermal Status: ([0-9]{1,9})(?!\d)", service)
