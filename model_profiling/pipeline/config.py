@@ -14,7 +14,7 @@ from model_profiling.base import files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import not_utf8
-from model_profiling.pipeline.axes import expand_threads, expand_versions, first_counts, version_pairs
+from model_profiling.pipeline.axes import expand, take_lists, version_pairs
 from model_profiling.pipeline.config_types import MOST_COUNTS, NAME_PATTERN, PATH_FORMAT, Analysis, Config, Experiment
 from model_profiling.runner.sdk import MOST_CHOICES
 from model_profiling.store.artifacts import EARLIER, FAILED, PROGRAMS
@@ -97,11 +97,10 @@ def read_object(path: Path, what: str, instead: str) -> dict[str, Any]:
 def parse_config(raw: dict[str, Any], where: str) -> Config:
     """Turn decoded JSON into a checked Config; `where` names the source in messages."""
     raw = {key: value for key, value in raw.items() if key != "$schema"}
-    experiments, threads = raw.get("experiments"), dict[int, list[int]]()
-    if isinstance(experiments, list):
-        raw["experiments"] = [_with_full_names(item, where) for item in experiments]
-        raw = expand_versions(raw, where)
-        raw["experiments"], threads = first_counts(raw["experiments"], where)
+    experiments = raw.get("experiments")
+    named = [_with_full_names(item, where) for item in experiments] if isinstance(experiments, list) else []
+    first, lists = take_lists(named, where)
+    raw |= {"experiments": first} if named else {}
     try:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
@@ -113,7 +112,7 @@ def parse_config(raw: dict[str, Any], where: str) -> Config:
         raise InputError(f"{not_utf8(error)}, in config {where}", hint) from None
     except msgspec.ValidationError as error:
         raise InputError(f"config {where}: {explain_error(str(error))}", _hint(str(error))) from None
-    return _checked(expand_threads(config, threads, where), where)
+    return _checked(expand(config, lists, where), where)
 
 
 def _with_full_names(experiment: Any, where: str) -> Any:

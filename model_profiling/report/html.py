@@ -23,7 +23,7 @@ from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
-from model_profiling.report.blocks import Block, Name, Number, Picture, Report, Section, Table, Tree, address
+from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Report, Section, Table, address
 from model_profiling.report.content import first_screen
 from model_profiling.report.content.comparison import BY_MODULE
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
@@ -32,17 +32,27 @@ from model_profiling.report.words import ADVICE_NOTE
 
 _FILES = Path(__file__).parent / "page"
 _VENDOR = "vendor/dagre.min.js"
-_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js")
+# The scripts of each kind of section that one can work with.
+_SCRIPTS: dict[str, tuple[str, ...]] = {
+    "": (),
+    "whatif": ("whatif.js",),
+    "timeline": ("timeline.js",),
+    "graph": (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js"),
+}
+_WHAT_IF = "a category ran faster and nothing else changed: a prediction"
+_TIMELINE = "one typical execution of each {}; inside a delegate, starts are laid end to end"
+_LINKS = "Links join what is one part of both programs: the largest changes, and what you choose."
+_GRAPH = Section("graph", "Graph", [], True, "every operator, by module")
 
 Figures = Mapping[str, tuple[str, str]]
 
 
-class Extra(NamedTuple):
-    """What one can try, after a section: `whatif`, `graph`, a note that a graph is too large, or a `timeline`."""
+class Widget(NamedTuple):
+    """A section that one can work with, after that of the key `after`; its markup and scripts are those of a `kind`."""
 
+    after: str
     kind: str
-    id: str = ""
-    title: str = ""
+    section: Section
     # Which of several compared pairs.
     pair: int | None = None
 
@@ -51,32 +61,40 @@ def page(
     report: Report,
     figures: Figures,
     made_from: str = "",
-    extras: Mapping[str, Sequence[Extra]] | None = None,
+    widgets: Sequence[Widget] = (),
     data: Mapping[str, Any] | None = None,
 ) -> str:
     """Return a report as one page. Each figure comes twice, for wide and for narrow screens, in the light theme.
 
-    `made_from` ends the footer: what the page can be made again from. `extras` stand after sections, by key, and work
-    on `data`. What a point of a figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
+    `made_from` ends the footer: what the page can be made again from. `widgets` work on `data`. What a point of a
+    figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
     """
-    extras, kinds = extras or {}, {each.kind for several in (extras or {}).values() for each in several}
-    names = ["common.js", "table.js", "hover.js"]
-    names += ["tree.js"] if any(isinstance(b, Tree) and b.filter for s in report.sections for b in s.blocks) else []
-    names += [f"{kind}.js" for kind in ("whatif", "timeline") if kind in kinds]
-    names += _GRAPH_SCRIPTS if "graph" in kinds else ()
+    kinds = dict.fromkeys(widget.kind for widget in widgets)
+    script = _script("page.js", *(name for kind in kinds for name in _SCRIPTS[kind]))
+    sections: list[tuple[Section, Widget | None]] = []
+    for section in (None, *report.sections):
+        sections += [(section, None)] if section is not None else []
+        after = section.key if section is not None else ""
+        sections += [(widget.section, widget) for widget in widgets if widget.after == after]
     tables = any(isinstance(each, Table) for group in report.opening for each in group)
-    return _rendered(
-        "page.html",
-        _script(*names, "theme.js"),
-        report=report,
-        figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
-        parts=lambda section: _parts(section, figures),
-        made_from=made_from,
-        extras=extras,
-        data=_json(dict(data)) if data is not None else "",
-        graph_alone=False,
-        note=ADVICE_NOTE,
-        pictured=tables and report.picture is not None and report.picture.chart in figures,
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            # The page's policy allows its script by the hash.
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            report=report,
+            sections=sections,
+            figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
+            parts=lambda section: _parts(section, figures),
+            made_from=made_from,
+            data=_json(data or {}),
+            note=ADVICE_NOTE,
+            pictured=tables and report.picture is not None and report.picture.chart in figures,
+        )
     )
 
 
@@ -103,30 +121,34 @@ def _parts(section: Section, figures: Figures) -> list[PagePart]:
 def run_page(run: RunView, report: Report, figures: Figures) -> str:
     """Return the page of a run, with its timeline and, if it is small enough, its graph."""
     near = run.detailed
-    graphed = bool(run.shown) and graph_page.fits_report(near)
-    extras: dict[str, list[Extra]] = {"categories": [], "operators": []}
+    data, widgets = _data(near), list[Widget]()
     if run.measured and run.shown:
-        extras["categories"].append(Extra("whatif", "whatif", "What if"))
-        extras["operators"].append(Extra("timeline", "timeline", "Timeline"))
-    graph_extra = Extra("graph", "graph", "Graph") if graphed else Extra("ungraphed", "", run.directory)
-    extras["operators"] += [graph_extra] if run.shown else []
-    data = {**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}
+        widgets.append(Widget("categories", "whatif", Section("whatif", "What if", [], True, _WHAT_IF)))
+        timeline = Section("timeline", "Timeline", [], True, _TIMELINE.format("experiment"))
+        widgets.append(Widget("operators", "timeline", timeline))
+    if run.shown and graph_page.fits_report(near):
+        widgets.append(Widget("operators", "graph", _GRAPH))
+        data["graph"] = graph_page.graph_data(near)
+    elif run.shown:
+        apart = Paragraph(f"The graph of so many operators is a page of its own: `sme2-kit graph {run.directory}`")
+        widgets.append(Widget("operators", "", Section("graph", "Graph", [apart])))
     made_from = f"with kit {run.manifest.kit_version}; everything here can be made again from the run directory."
-    return page(report, figures, made_from, extras, data)
+    return page(report, figures, made_from, widgets, data)
 
 
-def comparison(report: Report, figures: Figures, data: dict[str, Any], timelines: Sequence[str]) -> str:
-    """Return the page of compared pairs; `timelines` are the sections, pair by pair, that both timelines follow."""
-    extras: dict[str, list[Extra]] = {}
-    for number, key in enumerate(timelines):
-        section = report.section(key)
-        # Of several pairs with the title of its own.
-        title = section.title.replace(BY_MODULE, "Both timelines") if section is not None else "Both timelines"
-        extras[key] = [Extra("timeline", key.replace("changes", "timeline"), title, number)]
+def comparison(report: Report, figures: Figures, data: dict[str, Any], pairs: Sequence[str]) -> str:
+    """Return the page of compared pairs; `pairs` are the sections, pair by pair, that both timelines follow."""
+    widgets = []
+    for number, key in enumerate(pairs):
+        if (section := report.section(key)) is not None:
+            # Of several pairs with the title of its own.
+            title = section.title.replace(BY_MODULE, "Both timelines")
+            said = f"{_TIMELINE.format('side on one scale').capitalize()}. {_LINKS}"
+            both = Section(key.replace("changes", "timeline"), title, [], result=said)
+            widgets.append(Widget(key, "timeline", both, number))
     if "graph" in data:
-        last = report.sections[-1].key if report.sections else ""
-        extras.setdefault(last, []).append(Extra("graph", "graph", "Graph"))
-    return page(report, figures, "", extras, {**data, "colours": _colours()})
+        widgets.append(Widget(report.sections[-1].key, "graph", _GRAPH))
+    return page(report, figures, "", widgets, {**data, "colours": _colours()})
 
 
 def graph(run: RunView) -> str:
@@ -148,16 +170,9 @@ def pair_graph(pairs: Sequence[ProgramPair]) -> str:
 
 
 def _graph_alone(title: str, subtitle: str, found: dict[str, Any]) -> str:
-    script, data = _script("common.js", *_GRAPH_SCRIPTS, "theme.js"), _json({"graph": found, "colours": _colours()})
-    return _rendered("graph.html", script, title=title, subtitle=subtitle, data=data, graph_alone=True)
-
-
-def _rendered(template: str, script: str, **values: Any) -> str:
-    """Return a page with its style and its script, which its policy allows by the hash."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    style = (_FILES / "page.css").read_text(encoding="utf-8")
-    shared = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": digest}
-    return _environment().get_template(template).render(**shared, **values)
+    widget = Widget("", "graph", Section("graph", "", []))
+    data = {"graph": found, "colours": _colours()}
+    return page(Report(title, subtitle), {}, "layout by dagre (MIT).", [widget], data)
 
 
 @lru_cache(maxsize=1)

@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
     from model_profiling.analysis.run.dumps import AnalysisSummary
     from model_profiling.analysis.run.run_view import RunView
-    from model_profiling.analysis.sme2.coverage import CoveredOperator, FormatKernels
+    from model_profiling.analysis.sme2.coverage import FormatKernels
     from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
 _MOST_WRONG = 5
-_COLUMNS = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
 WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")
 
 
@@ -104,7 +103,7 @@ def _evidence(coverage: Coverage, kernels: KernelEvidence | None) -> list[Block]
     if coverage.formats:
         rows = [weight_cells(entry) for entry in coverage.formats]
         blocks += [Paragraph("Which weights get SME2:"), Table("weights", WEIGHT_COLUMNS, rows)]
-    blocks.append(Table("kernels", _COLUMNS, [_row(*each) for each in labelled(coverage.operators)]))
+    blocks.append(coverage_table(coverage))
     if kernels is not None and kernels.at_load:
         blocks.append(Paragraph(f"While loading, weights were packed by: {kernel_counts(kernels.at_load)}."))
     return blocks
@@ -145,11 +144,16 @@ def kernel_counts(kernels: list[KernelCalls]) -> str:
     return ", ".join(f"{call.kernel} ({call.calls})" for call in kernels)
 
 
-def _row(name: str, operator: CoveredOperator) -> Row:
-    kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
-    calls = Number(", ".join(str(call.calls) for call in operator.kernels) or "-", None)
-    macs = numbers.cell(operator.multiply_accumulates, "{:,}".format)
-    return (name, operator.level, kernels, calls, macs, operator.shape, operator.why_not)
+def coverage_table(coverage: Coverage) -> Table:
+    """Return each eligible operator with its kernels, or why SME2 has none."""
+    rows: list[Row] = []
+    for name, operator in labelled(coverage.operators):
+        kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
+        calls = Number(", ".join(str(call.calls) for call in operator.kernels) or "-", None)
+        macs = numbers.cell(operator.multiply_accumulates, "{:,}".format)
+        rows.append((Name(name), operator.level, Name(kernels), calls, macs, operator.shape, operator.why_not))
+    columns = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
+    return Table("coverage", columns, rows)
 
 
 def kernel_rows(coverage: Coverage) -> list[Row]:

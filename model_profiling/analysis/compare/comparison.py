@@ -249,10 +249,12 @@ def undisturbed(latency: Comparison, profile: ProfileComparison) -> Comparison:
     if whole.ratio is not None and whole.low is not None and whole.high is not None:
         ratio, low, high = whole.ratio, whole.low, whole.high
         verdict, width = judge(ratio, low, high)
+    # Executions and undisturbed times estimate one thing: where they disagree, neither is certain.
+    estimate = latency.estimate and (min(latency.estimate[0], ratio), max(latency.estimate[1], ratio))
     return msgspec.structs.replace(
         latency,
         **{"ratio": ratio, "low": low, "high": high, "verdict": verdict, "resolution_percent": width},
-        **{"contended": False, "before_ms": whole.before_ms, "after_ms": whole.after_ms},
+        **{"contended": False, "before_ms": whole.before_ms, "after_ms": whole.after_ms, "estimate": estimate},
     )
 
 

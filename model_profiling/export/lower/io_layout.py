@@ -14,6 +14,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from model_profiling.base import files
 from model_profiling.base.errors import shortly
+from model_profiling.export.lower.lowering import LoweredProgram, emit, lower
 from model_profiling.export.rewrites.graph import copy_program, recompute
 from model_profiling.formats import pte
 from model_profiling.formats.pte import Method, TensorSpec, borders
@@ -38,27 +39,24 @@ class Border:
         return Border(self.inputs - inputs, self.outputs - outputs)
 
 
-Built = tuple[Any, Any]
-
-
 def with_channels_last_border(
-    captured: torch.export.ExportedProgram, plain: Built, build: Callable[[torch.export.ExportedProgram], Built]
-) -> Built | str:
-    """Build the program again with channels-last inputs and outputs; where that saves no layout change, say why.
+    captured: torch.export.ExportedProgram, plain: LoweredProgram, how: dict[str, Any]
+) -> LoweredProgram | str:
+    """Lower a program again with channels-last inputs and outputs; where that saves no layout change, say why.
 
-    `plain` is what `build` gave for `captured`: the lowered graph, and the program that ExecuTorch emitted.
+    `plain` is what lowering gave without; `how` it is told to lower.
     """
-    method, flow = read_emitted(plain[1])
+    method, flow = read_emitted(plain.program)
     if flow is None or method is None or not _same_signature(captured, method):
         return "it is not known which operators read its inputs and make its outputs"
     border = Border(frozenset(borders.inputs_to_nhwc(flow)), frozenset(borders.outputs_to_nchw(flow)))
     why = "no 4-D input or output is transposed at the border of the program"
     while border:
         try:
-            built = build(_moved(captured, border))
+            built = emit(lower(_moved(captured, border), **how))
         except Exception as error:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
             return f"lowering failed ({shortly(error)})"
-        method, after = read_emitted(built[1])
+        method, after = read_emitted(built.program)
         assert method is not None  # it was known before
         left = border.without(
             _kept(method.inputs, after, borders.changed_inputs), _kept(method.outputs, after, borders.changed_outputs)

@@ -1,14 +1,18 @@
 """Kernel evidence: which paths CONV and GEMM took, as far as ETDump and trace runs tell, and what SME2 covers."""
 
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.categories import PACKED_TYPES
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Name, Paragraph, Row, Section, Table, bullets
+from model_profiling.report.blocks import Block, Paragraph, Row, Section, Table, bullets
 from model_profiling.report.content.operators import kernel
-from model_profiling.report.kernel_view import WEIGHT_COLUMNS, detailed_experiments, kernel_counts, weight_cells
-from model_profiling.report.words import labelled
+from model_profiling.report.kernel_view import (
+    WEIGHT_COLUMNS,
+    coverage_table,
+    detailed_experiments,
+    kernel_counts,
+    weight_cells,
+)
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -40,7 +44,7 @@ def _covered(run: RunView) -> list[Block]:
             said = f"{run.label(name)}, of one operator or another: {kernel_counts(coverage.unassigned)}."
             blocks.append(Paragraph(said))
         elif not coverage.unknown and (coverage.on_sme2 or coverage.on_sme or len(traced) == 1):
-            blocks += [Paragraph(f"{run.label(name)}:"), _coverage_table(coverage)]
+            blocks += [Paragraph(f"{run.label(name)}:"), coverage_table(coverage)]
     return blocks
 
 
@@ -53,16 +57,6 @@ def _weights(run: RunView) -> Table | None:
             phase = (run.phase(name),) if run.phases else ()
             rows.append((*phase, *weight_cells(entry)))
     return Table("weights", (*(("phase",) if run.phases else ()), *WEIGHT_COLUMNS), rows) if rows else None
-
-
-def _coverage_table(coverage: Coverage) -> Table:
-    rows: list[Row] = []
-    for name, operator in labelled(coverage.operators):
-        kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
-        calls = sum(call.calls or 0 for call in operator.kernels)
-        work, said = numbers.cell(operator.multiply_accumulates, "{:,}".format), numbers.count_cell(calls)
-        rows.append((Name(name), operator.level, Name(kernels), said, work, operator.why_not))
-    return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 
 def _paths(run: RunView) -> Table:
