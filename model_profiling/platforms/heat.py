@@ -33,9 +33,7 @@ class HeatLog:
 
     look: Callable[[], Heat]
     title: str
-    cool_down: float | None = None
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    cool_down: float | None
     samples: list[HeatSample] = field(default_factory=list)
     waited_s: float = 0.0
     _start: float | None = None
@@ -44,24 +42,24 @@ class HeatLog:
 
     def before_turn(self) -> None:
         """Look, unless we just did, and wait if the device is hotter than asked."""
-        if self.samples and self.clock() - self._last < _BETWEEN_SAMPLES_S:
+        if self.samples and time.monotonic() - self._last < _BETWEEN_SAMPLES_S:
             return
         heat = self._look()
         if self.cool_down is None:
             return
         if heat.celsius is None:
             raise RunError(f"{self.title} does not report a temperature", "Run without --cool-down.")
-        begin = self.clock()
+        begin = time.monotonic()
         while heat.celsius is not None and heat.celsius > self.cool_down:
-            if self.clock() - begin > LONGEST_COOL_DOWN_S:
+            if time.monotonic() - begin > LONGEST_COOL_DOWN_S:
                 raise RunError(
                     f"the device is still at {heat.celsius:g} °C ({heat.sensor}) after {LONGEST_COOL_DOWN_S:g} s; "
                     f"--cool-down asks for {self.cool_down:g} °C",
                     "Put it somewhere cooler, unplug fast chargers, or ask for a higher temperature.",
                 )
-            self.sleep(_BETWEEN_LOOKS_S)
+            time.sleep(_BETWEEN_LOOKS_S)
             heat = self._look()
-        self.waited_s += self.clock() - begin
+        self.waited_s += time.monotonic() - begin
 
     def finish(self) -> tuple[list[HeatSample], str, float]:
         """Return all samples since the last call, why the device counts as throttled (empty if it did not), and how
@@ -74,7 +72,7 @@ class HeatLog:
 
     def _look(self) -> Heat:
         heat = self.look()
-        now = self.clock()
+        now = time.monotonic()
         self._start = now if self._start is None else self._start
         self._free_khz = self._free_khz or heat.limits_khz
         capped = any(now_khz < free for now_khz, free in zip(heat.limits_khz, self._free_khz, strict=False))
