@@ -253,6 +253,15 @@ def _readable_manifest(root: Path) -> Manifest | None:
 READY = "ready"
 
 
+def refuse_strangers(root: Path, experiments: Iterable[str]) -> None:
+    """Refuse to put experiments in the place of folders that hold anything but an experiment of that name."""
+    for name in experiments:
+        for path in (root / name).glob("[!.]*"):
+            if f"_{name}_t" not in path.name or path.is_dir():
+                message = f"{root / name} would be replaced, and {path} is no result of the kit"
+                raise InputError(message, "Choose another place (--out), or move it away.")
+
+
 def publish(
     root: Path,
     place: Path,
@@ -266,7 +275,8 @@ def publish(
     The run that is there is first kept as `archive`, unless that is empty. Killed at any point, the next command that
     writes does the rest, or everything is as it was.
     """
-    directory = RunDirectory(root)
+    directory, experiments = RunDirectory(root), list(experiments)
+    refuse_strangers(root, experiments)
     change = transaction.begin_or_fail(directory.manifest_path)
     with change.committing():
         if archive and not (home := files.inside(root, root / EARLIER / archive)).exists():

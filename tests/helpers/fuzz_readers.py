@@ -745,6 +745,7 @@ def _prepare_used(folder: Path) -> None:
     seeds = {RUN_NUMERICS: _numerics_seeds()[1], RUNTIMES: _runtimes_seeds()[0], AUTO_COMPARISON: _auto_seed()}
     for name, seed in seeds.items():
         (home / name).write_bytes(msgspec.json.encode(msgspec.json.decode(seed) | sha256))
+    shutil.copytree(home, folder / "before")
 
 
 @functools.cache
