@@ -5,15 +5,13 @@ import functools
 import os
 import platform
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
-import numpy as np
 
-from model_profiling.analysis.accuracy.agreement import agreement_of
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.base import files
 from model_profiling.base.errors import InputError
@@ -22,13 +20,8 @@ from model_profiling.base.rewrites import AUTO, LAYOUT
 from model_profiling.export.beside import beside, missing_parts, what_is_left_out
 from model_profiling.export.cache import write_stamp
 from model_profiling.export.check.diagnosis import Diagnosis, does_not_run, missing_remarks
-from model_profiling.export.check.verification import (
-    NOT_ASKED,
-    VerificationOutcome,
-    execute_program,
-    uncompared,
-    unverified,
-)
+from model_profiling.export.check.second_sample import SecondSample, execute_on_both, second_sample, tested
+from model_profiling.export.check.verification import NOT_ASKED, unverified
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.auto_rewrites import lower_settled, needless_lines
 from model_profiling.export.lower.capture_and_lower import LoweredModel
@@ -52,8 +45,6 @@ T = TypeVar("T")
 _PACKAGES = ("torch", "executorch", "torchao", "numpy")
 # Beside the artifacts: its record is of no .pte, and who reads those is not to find it.
 _WITHOUT = "without_executorch"
-# How much smaller than the change that another input makes an error is to be.
-_ROOM_DB = 6.0
 
 
 def export(request: ExportRequest, announce: Announce = lambda stage: None) -> ExportResult:
@@ -130,7 +121,7 @@ def _export(
             if sequence is not None:
                 sequence.write(staged_paths)
             record = _record(made, staged_paths, stages.seconds, sequence)
-            second = _second(prepared, staged_paths)
+            second = second_sample(prepared, staged_paths)
             # The runner holds the weights, too: what is on disk now need not stay in memory beside it.
             del loaded, prepared, made
             stages.captured = None
@@ -147,46 +138,6 @@ def _export(
                 write_stamp(asked, record)
             log.unlink(missing_ok=True)
     return ExportResult(paths, record)
-
-
-@dataclass(frozen=True)
-class _Second:
-    """Other samples beside the program (None: there are none), and how far apart the outputs of both are in decibel."""
-
-    paths: ExportPaths | None = None
-    apart_db: float | None = None
-    why_none: str = ""
-
-
-def _second(prepared: Prepared, paths: ExportPaths) -> _Second:
-    """Lay the program beside other samples, if there are some that test it."""
-    inputs, outputs = prepared.second
-    if not inputs or not outputs:
-        return _Second()
-    first, changed = samples.arrays_of(prepared.outputs), samples.arrays_of(outputs)
-    pairs = zip(first, changed, strict=False)
-    if all(a.shape == b.shape and np.allclose(a, b, rtol=1e-6, atol=0, equal_nan=True) for a, b in pairs):
-        return _Second(why_none="the outputs do not depend on the input")
-    if prepared.quantized:  # what that costs depends on the input, and is known of the first
-        return _Second()
-    other = ExportPaths(paths.directory / "second" / paths.pte.name)
-    other.directory.mkdir()
-    other.pte.symlink_to(paths.pte)
-    write_samples(replace(prepared, inputs=inputs, outputs=outputs), other)
-    between = agreement_of("second", changed, "first", first, "")
-    return _Second(other, between.sqnr_db if between is not None else None)
-
-
-def _tested(outcome: VerificationOutcome, second: _Second) -> VerificationOutcome:
-    """Return an outcome that agrees as untested where a program that ignores its input would agree as well."""
-    error, apart = outcome.verification.sqnr_db, second.apart_db
-    if outcome.failure is not None or not outcome.verification.verdict:
-        return outcome
-    if second.why_none:
-        return uncompared(outcome, second.why_none)
-    if outcome.verification.verdict == "differs" or error is None or apart is None or error > apart + _ROOM_DB:
-        return outcome
-    return uncompared(outcome, f"the outputs change with the input by less ({apart:.0f} dB) than the program's error")
 
 
 def _record(
@@ -259,7 +210,7 @@ def _verified(
     load: Callable[[], LoadedModel],
     record: ExportRecord,
     nodes: list[LoweredNode],
-    samples_at: tuple[ExportPaths, _Second],
+    samples_at: tuple[ExportPaths, SecondSample],
     stages: Stages,
 ) -> ExportRecord:
     """Execute the program on both samples before it is published; one that does not run is an error."""
@@ -272,11 +223,8 @@ def _verified(
             outcome = unverified("what executes it failed")
             with beside("the program was not executed"):
                 unsure = functools.cache(lambda: samples.not_comparable(load()))
-                outcome = execute_program(staged, record, unsure)
-                if outcome.verification.verdict == "agrees" and second.paths is not None:
-                    again = execute_program(second.paths, msgspec.structs.replace(record, files={}), unsure)
-                    outcome = again if again.failure is not None else outcome
-            outcome = _tested(outcome, second)
+                outcome = execute_on_both(staged, second, record, unsure)
+            outcome = tested(outcome, second)
             chosen = any(choice.applied for choice in record.auto)
             allowed = request.allow_wrong and outcome.failure is not None and outcome.failure.wrong
             if outcome.failure is not None and not chosen and not allowed:

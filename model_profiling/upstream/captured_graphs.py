@@ -11,10 +11,10 @@ from model_profiling.upstream.reliance import holds, lacking, reliance
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def origin(node: Any) -> str:
-    """Return the name that a node had when the model was captured first; its own if that is not known."""
+def origin(node: Any) -> tuple[str, str]:
+    """Return the node that a node was when the model was captured first, and its operator; itself if not known."""
     steps = (node.meta.get("from_node") or []) if holds(PROVENANCE) else []
-    return str(steps[0].name) if steps else str(node.name)
+    return (str(steps[0].name), str(steps[0].target)) if steps else (str(node.name), str(node.target))
 
 
 def flat_inputs(program: Any, call: Call) -> Any:

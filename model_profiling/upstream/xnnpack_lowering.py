@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from threading import get_ident
 from typing import Any
 
+from model_profiling.upstream.captured_graphs import origin
 from model_profiling.upstream.patching import Block, Replacement, Saving, replaced_here
 from model_profiling.upstream.reliance import holds, lacking, reliance
 
@@ -90,17 +91,22 @@ def _supported() -> frozenset[str]:
 
 
 def leave_out(partitioner: Any, names: Collection[str]) -> Any:
-    """Return the same partitioner, which takes none of these; an operator that it leaves out is decomposed as usual.
+    """Return the same partitioner, which takes none of these, nor what they are decomposed into.
 
     Also without its check of its callers, which warns of a way to call it that is not ours. If a caller has no file
     (code of a notebook, of a test's worker), that is a search through all modules, every time.
     """
 
+    from executorch.backends.xnnpack.partition.config.xnnpack_config import why
+
     def refusing(takes: Any) -> Any:
         def check(node: Any, program: Any) -> bool:
             # As the captured graph and the edge graph call it.
-            called = {node.name, str(node.target), getattr(node.target, "__name__", "")}
-            return called.isdisjoint(names) and bool(takes(node, program))
+            called = {node.name, str(node.target), getattr(node.target, "__name__", ""), *origin(node)}
+            if called.isdisjoint(names):
+                return bool(takes(node, program))
+            why(node, reason="left out (--leave-out)")
+            return False
 
         return check
 

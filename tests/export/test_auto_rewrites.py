@@ -195,7 +195,7 @@ def test_a_rewrite_with_which_a_program_answers_wrong_is_left_out_and_the_others
             return replace(outcome, verification=msgspec.structs.replace(outcome.verification, verdict="differs"))
         return outcome
 
-    monkeypatch.setattr("model_profiling.export.exporter.execute_program", wrong_with_layout)
+    monkeypatch.setattr("model_profiling.export.check.second_sample.execute_program", wrong_with_layout)
     made = exported(Scaled(), torch.randn(1, 3, 12, 12), tmp_path, dtype="fp32", rewrites=(AUTO,))
     # The second time on other inputs, too.
     assert seen == [["keepdim", "layout"], ["keepdim"], ["keepdim"]] == [*seen[:1], *[made.record.request.rewrites] * 2]

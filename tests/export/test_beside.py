@@ -132,7 +132,7 @@ OPTIONAL = {
     "model_profiling.export.rewrites.layout.find": "whether --rewrite layout would change something is not known",
     "model_profiling.export.exporter.find_sequence": "whether it is a language model is not known",
     "model_profiling.export.exporter.needless_lines": "which layout changes lowering could save is not known",
-    "model_profiling.export.exporter.execute_program": "the program was not executed",
+    "model_profiling.export.check.second_sample.execute_program": "the program was not executed",
     "model_profiling.export.prepare.samples.run_eagerly": "what the dtype alone costs is not known",
 }
 

@@ -23,6 +23,7 @@ from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.programs import run_program
 from model_profiling.base.units import counted
 from model_profiling.export.beside import beside
+from model_profiling.export.check.second_sample import execute_on_both, second_sample
 from model_profiling.export.check.verification import Failure, VerificationOutcome, execute_program
 from model_profiling.export.lower.capture_and_lower import capture_prepared, lower_prepared
 from model_profiling.export.lower.delegation import LoweredNode, node_line, portable_nodes, short_path
@@ -142,7 +143,9 @@ class Attempts:
             paths = ExportPaths(folder / f"{self.request.paths.stem}.pte")
             write_program(lowered.program, paths)
             write_samples(prepared, paths)
-            return execute_program(paths, record or self.record)
+            if record is not None:
+                return execute_program(paths, record)
+            return execute_on_both(paths, second_sample(prepared, paths), self.record)
 
 
 @dataclass

@@ -160,7 +160,6 @@ def lower(
     with rejections() as reasons:
         (edge, keeps_images), way = _faster_or_stock(lowered)
     nodes = list_nodes(edge.exported_program().graph_module)
-    reasons |= {node.name: "left out (--leave-out)" for node in nodes if {node.name, node.op} & {*leave_out}}
     return LoweredProgram(edge, nodes, summarise(nodes, backend, reasons), reasons, keeps_images, way)
 
 

@@ -96,13 +96,13 @@ def layers_of(
     And how many there are that do not, by the reason.
     """
     by_name = {node.name: node for node in reference.graph.nodes if node.op == "call_function"}
-    there = {origin(node) for node in ours.graph.nodes}
+    there = {origin(node)[0] for node in ours.graph.nodes}
     found: list[TappedLayer] = []
     left_out = {"no value of the fp32 graph corresponds to it": 0}
     for node in ours.graph.nodes:
         if not _computes(node) or (len(node.users) == 1 and follows(node, next(iter(node.users)))):
             continue
-        partner = _after_folding(by_name.get(origin(node)), there)
+        partner = _after_folding(by_name.get(origin(node)[0]), there)
         if partner is None or _shape(partner) is None or _shape(partner) != _shape(node):
             left_out["no value of the fp32 graph corresponds to it"] += 1
             continue

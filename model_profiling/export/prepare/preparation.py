@@ -47,8 +47,9 @@ class Prepared:
     calibration: CalibrationRecord | None = None
     # What `--rewrite auto` chose.
     auto: list[RewriteChoice] = field(default_factory=list)
-    # Other inputs and what the model answers to them, to check the program with; none where the model takes no others.
-    second: tuple[list[torch.Tensor], list[torch.Tensor]] = ([], [])
+    # Other inputs, what the model answers to them, and what halves cost of that, to check the program with; none where
+    # the model takes no others.
+    second: tuple[list[torch.Tensor], list[torch.Tensor], DtypeCost | None] = ([], [], None)
     # Of the outputs, where they have some.
     names: list[str] = field(default_factory=list)
     quantized: bool = False
@@ -69,15 +70,14 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     other, answers = samples.shuffled(call), list[torch.Tensor]()
     with beside("the program was checked with one input only"):
         answers = run_eagerly(module, samples.as_dtype(other, torch.float32))
-    cost, weights = None, {}
+    cost, other_cost, weights = None, None, {}
     if half:
-        answers = samples.as_dtype(answers, torch.float16)
         if request.keep_fp32:
             held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
             weights = {name: value.detach().clone() for name, value in held}
         module = module.half()
-        cost = dtype_cost(module, call, outputs)
-        outputs = samples.as_dtype(outputs, torch.float16)
+        cost, other_cost = dtype_cost(module, call, outputs), dtype_cost(module, other, answers) if answers else None
+        outputs, answers = (samples.as_dtype(each, torch.float16) for each in (outputs, answers))
     warnings = []
     if others := [type(leaf).__name__ for leaf in leaves(call) if not isinstance(leaf, torch.Tensor)]:
         warnings.append(f"the model also takes {', '.join(others)}: the kit's runner passes tensors only")
@@ -85,7 +85,7 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
         # Seen with ExecuTorch 1.5.1: either the runtime refuses the dim order, or the numbers are wrong.
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
     warnings += suspicious(samples.arrays_of(outputs), " of the eager model")
-    model, second = replace(loaded, module=module, call=call), (tensors_of(other), answers)
+    model, second = replace(loaded, module=module, call=call), (tensors_of(other), answers, other_cost)
     return Prepared(model, tensors_of(call), outputs, warnings, cost, weights=weights, second=second, names=names)
 
 
