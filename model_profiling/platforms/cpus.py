@@ -106,12 +106,6 @@ _ARM_CORES = {
     **{"0xd85": "Cortex-X925", "0xd87": "Cortex-A725", "0xd8a": "C1-Nano", "0xd8b": "C1-Pro"},
     **{"0xd8c": "C1-Ultra", "0xd90": "C1-Premium"},
 }
-CLUSTERS = """for p in /sys/devices/system/cpu/cpufreq/policy*; do
-  echo "$(cat "$p/related_cpus" 2> /dev/null)|$(cat "$p/cpuinfo_max_freq" 2> /dev/null)"
-done"""
-SME_REGISTERS = f"""for p in /sys/devices/system/cpu/cpu[0-9]*/{REGISTER}; do
-  [ -r "$p" ] && echo "$p|$(cat "$p" 2> /dev/null)"
-done"""
 
 
 @dataclass(frozen=True)

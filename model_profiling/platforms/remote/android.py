@@ -23,7 +23,14 @@ from model_profiling.platforms.cpus import CpuCluster, DeviceFacts
 from model_profiling.platforms.heat import SEVERITIES, HeatLog, read_heat
 from model_profiling.platforms.locks import Busy, Claim, Claims, TakenError, is_inherited, target_lock, wait_and_take
 from model_profiling.platforms.platform_table import Choice, checked_machine
-from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device, DeviceLostError
+from model_profiling.platforms.remote.device import (
+    ANSWER_S,
+    PATIENCE,
+    CommandOutput,
+    Device,
+    DeviceLostError,
+    read_script,
+)
 from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build
@@ -418,7 +425,7 @@ def probe_device(device: AdbDevice) -> DeviceFacts:
             "Use a device with arm64-v8a or x86_64, or give your own runner through runner_path on one.",
         )
     present = cpus.features(device.shell("cat", "/proc/cpuinfo").stdout, TARGETS[abi].removeprefix("linux-"))
-    clusters = cpus.clusters_in(device.script(cpus.CLUSTERS).stdout)
+    clusters = cpus.clusters_in(device.script(read_script("clusters")).stdout)
     unique = " ".join([properties.get("ro.serialno") or device.serial, properties.get("ro.product.model", "")])
     environment = _environment(device, properties, abi, clusters)
     return DeviceFacts(TARGETS[abi], present, clusters, device.boot_id(), unique, environment)
@@ -439,7 +446,7 @@ def _environment(
         "abi": abi,
         "cores": sum(len(cluster.cpus) for cluster in clusters) or None,
         "clusters": cpus.named_clusters(clusters),
-        "sme_units": cpus.sme_units(device.script(cpus.SME_REGISTERS).stdout),
+        "sme_units": cpus.sme_units(device.script(read_script("sme_registers")).stdout),
         "memory_bytes": cpus.memory_bytes(device.shell("cat", "/proc/meminfo").stdout),
         "battery": _battery(device.shell("dumpsys", "battery").stdout),
         "temperature_celsius": heat.celsius,

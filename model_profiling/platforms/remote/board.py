@@ -8,6 +8,7 @@ import re
 import socket
 import subprocess
 import time
+from collections import defaultdict
 from datetime import datetime, timezone
 
 from model_profiling.base.errors import KitError, SetupError
@@ -132,39 +133,17 @@ def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlat
 
 _TARGETS = dict.fromkeys(("aarch64", "arm64"), "linux-aarch64") | dict.fromkeys(("x86_64", "amd64"), "linux-x86_64")
 _BREAK = "--- sme2-kit: "
-# One question for everything: a word a section, then what the machine says of it.
-_SECTIONS = {
-    "uname": "uname -s; uname -m; uname -r",
-    "os": "cat /etc/os-release",
-    "board": "tr -d '\\0' < /proc/device-tree/model || cat /sys/class/dmi/id/product_name",
-    "machine_id": "cat /etc/machine-id",
-    "name": "hostname || uname -n",
-    "user": "id -un",
-    "boot": "cat /proc/sys/kernel/random/boot_id",
-    "cpuinfo": "cat /proc/cpuinfo",
-    "clusters": cpus.CLUSTERS,
-    "sme": cpus.SME_REGISTERS,
-    "governors": "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor",
-    "khz": "cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_cur_freq",
-    "memory": "cat /proc/meminfo",
-    "load": "cat /proc/loadavg",
-    "libc": "ldd --version 2>&1 | head -n 2",
-    "randomize": "cat /proc/sys/kernel/randomize_va_space",
-}
-_SCRIPT = "\n".join(f"echo; echo '{_BREAK}{name}'; {{ {script}; }} 2> /dev/null" for name, script in _SECTIONS.items())
-_SCRIPT = f"exec < /dev/null\n{_SCRIPT}\ntrue"
+_FACTS = "\n".join([read_script("board_facts", "clusters"), "section sme", read_script("sme_registers"), "true"])
 # Sensors that say something of the processor, the likeliest first; other zones are batteries, modems, power supplies.
 _CPU_ZONES = (r"cpu|x86_pkg|coretemp|k10temp", r"soc|package|acpitz|thermal")
 
 
 def probe_board(device: Device) -> cpus.DeviceFacts:
     """Ask the machine everything that could explain a number."""
-    text = device.script(_SCRIPT).stdout
-    found = dict.fromkeys(_SECTIONS, "")
+    text, found = device.script(_FACTS).stdout, defaultdict[str, str](str)
     for part in f"\n{text}".split(f"\n{_BREAK}")[1:]:
         name, _, said = part.partition("\n")
-        if name in found:
-            found[name] = said.strip()
+        found[name] = said.strip()
     system, machine, release = [*found["uname"].split("\n"), "", "", ""][:3]
     if system != "Linux" or machine not in _TARGETS:
         what = f"{system or 'an unknown system'} on {machine or 'an unknown processor'}"
