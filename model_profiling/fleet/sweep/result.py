@@ -220,7 +220,9 @@ class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
     notes: list[str] = []
 
 
-def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failure: str) -> CellRecord:
+def cell_record(
+    cell: Cell, home: Path, directory: Path, state: JobState, failure: str, metric: MetricChange | None
+) -> CellRecord:
     """Return what is known of a cell: its numbers where its run is finished, else why there are none."""
     results: list[CellResult] = []
     if state == "finished":
@@ -244,6 +246,7 @@ def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failur
         results=results,
         failure=failure,
         runtimes=_runtimes(directory) if finished else [],
+        metric=metric,
     )
 
 
