@@ -35,7 +35,7 @@ from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import device_name, model_revision, revision
 from model_profiling.store.made_by import RunnerRecord, machine_of
 from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory
-from model_profiling.store.runs import InterruptedRun, interrupted_runs, publish
+from model_profiling.store.runs import InterruptedRun, interrupted_runs, publish, refuse_strangers
 
 
 @dataclass(frozen=True)
@@ -136,6 +136,7 @@ class Pipeline:
             write_manifest(self._directory, fresh)
             self._keep_program(fresh)
             return PipelineResult(self._directory, fresh, [], sorted(self._plan.finished))
+        refuse_strangers(root, self._plan.todo)
         with self._platform.exclusive():
             return self._measure(fresh, fingerprints)
 

@@ -275,7 +275,8 @@ def _ort_seeds() -> list[bytes]:
 
 def _read_ort_profile(data: bytes, folder: Path) -> None:
     (folder / "net.onnx").write_bytes(_onnx_seeds()[0])
-    profile, found, _ = onnx_side(folder / "net.onnx", [_at(folder, "hostile.json", data)], warmup=0)
+    side = onnx_side("net", folder / "net.onnx", [_at(folder, "hostile.json", data)], warmup=0)
+    profile, found = side.profile, side.breakdown
     assert np.allclose(profile.times.sum(axis=0), profile.execute) and np.isfinite(found.execute_ms)
 
 
@@ -744,6 +745,7 @@ def _prepare_used(folder: Path) -> None:
     seeds = {RUN_NUMERICS: _numerics_seeds()[1], RUNTIMES: _runtimes_seeds()[0], AUTO_COMPARISON: _auto_seed()}
     for name, seed in seeds.items():
         (home / name).write_bytes(msgspec.json.encode(msgspec.json.decode(seed) | sha256))
+    shutil.copytree(home, folder / "before")
 
 
 @functools.cache
