@@ -86,12 +86,10 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
     reuses_results = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
     why_again = _why_again(found, asked) if reuses_results and not asked.force else []
     reuses_results = reuses_results and not _mixes_machines(found, asked)
-    records = found.experiments if reuses_results else {}
-    finished = {
-        e.name
-        for e in wanted
-        if not asked.force and e.name in records and _is_finished(root, records[e.name], fingerprints[e.name])
-    }
+    records = found.experiments if reuses_results and not asked.force else {}
+    good = {name: each for name, each in records.items() if each.status == "ok" and not each.partial}
+    same = [e.name for e in wanted if e.name in good and good[e.name].fingerprint == fingerprints[e.name]]
+    finished = {name for name in same if good[name].is_whole(RunDirectory(root).experiment(name))}
     if finished and _was_busy(root, found, finished):
         finished, why_again = set(), [*why_again, "the machine was busy while they were measured"]
     todo = [e.name for e in wanted if e.name not in finished]
@@ -152,9 +150,3 @@ def _free(root: Path, asked: RequestedRun) -> str:
         hint = f"Give this one another --label, or remove that one: sme2-kit history runs {root} --remove {label}"
         raise InputError(f"{root} has a run labelled '{label}' already", hint)
     return label
-
-
-def _is_finished(root: Path, record: ExperimentRecord, fingerprint: str) -> bool:
-    if record.status != "ok" or record.partial or record.fingerprint != fingerprint:
-        return False
-    return record.is_whole(RunDirectory(root).experiment(record.name))

@@ -12,6 +12,7 @@ from model_profiling.analysis.compare.comparison import MetricValue
 from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.llm.phases import PhaseMetrics
 from model_profiling.analysis.timing.latency import Comparison, compare
+from model_profiling.export.options import OPTIONS
 from model_profiling.store.run_directory import Turn
 from model_profiling.tune.variants import TuneVariant
 
@@ -244,9 +245,9 @@ def _compared(turns: Turns, before: str, after: str) -> Comparison:
 
 def _change(before: TuneVariant, after: TuneVariant) -> str:
     """Return what the second has more than the first, as flags."""
-    changed = {name: getattr(after, name) for name in _ORDER if getattr(before, name) != getattr(after, name)}
-    given = [(name, each) for name, v in changed.items() for each in (v if isinstance(v, tuple) else (v,))]
-    return " ".join(f"--{name.replace('_', '-').replace('rewrites', 'rewrite')} {each}" for name, each in given)
+    rows = {row.name: row for row in OPTIONS}
+    changed = [name for name in _ORDER if getattr(before, name) != getattr(after, name)]
+    return " ".join(word for name in changed for word in rows[name].words(getattr(after, name)))
 
 
 def replace_comparison(entry: TriedVariant, **fields: Any) -> TriedVariant:

@@ -36,7 +36,10 @@ def best_within_drop(judge: Judge, numerics: Numbering) -> TuneResult:
     bench, base = judge.bench, judge.bench.base
     judge.begin()
     bench.metric = judge.value
-    variants = _data_types(bench)
+    flow, features = bench.flow(), set(bench.platform.probe().features)
+    dtypes = [base, *other_dtypes(base, flow, features, flow is None)]
+    rewritten = [replace(each, rewrites=(AUTO,), reason=f"what makes it smaller, in {each.dtype}") for each in dtypes]
+    variants = [*dtypes[1:], *rewritten]
     known = {each.name: each for each in [base, *variants]}
     turns, left = sure(bench, known, bench.measure("data types", variants, _DTYPES), MOST_AGAIN)
     lossy = [known[name] for name in _worth_mending(bench, bench.tried(known.values(), turns))]
@@ -51,14 +54,6 @@ def best_within_drop(judge: Judge, numerics: Numbering) -> TuneResult:
     result = msgspec.structs.replace(result, tried=_told(bench, result.tried), metric=summary)
     files.write_json(bench.home / RESULT, result)
     return result
-
-
-def _data_types(bench: Bench) -> list[TuneVariant]:
-    """Return the data types that may be faster, and each of them with the rewrites that `auto` chooses."""
-    base, flow = bench.base, bench.flow()
-    dtypes = [base, *other_dtypes(base, flow, set(bench.platform.probe().features), flow is None)]
-    rewritten = [replace(each, rewrites=(AUTO,), reason=f"what makes it smaller, in {each.dtype}") for each in dtypes]
-    return [*dtypes[1:], *rewritten]
 
 
 def _worth_mending(bench: Bench, tried: Mapping[str, TriedVariant]) -> list[str]:

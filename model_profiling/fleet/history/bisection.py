@@ -59,9 +59,14 @@ class Measurer:
         """Return two programs of a series, by their hashes."""
         known = self.kept.comparison(series, before, after)
         usable = known if known is not None and known.latency.reliable and not self.again else None
-        if usable is not None and not self._is_device_of(series):
-            return usable  # what is known of that device, which this is not
-        environment = self._refuse_other_device(series)
+        environment = self.platform.probe().environment
+        here, device = device_name(environment, self.platform.identity), series.device
+        if self.platform.name != series.platform or not (device == here or device.startswith(f"{here} (")):
+            if usable is not None:
+                return usable  # what is known of that device, which this is not
+            what = f"{series.title} is of {device} ({series.platform}); this is {here} ({self.platform.name})"
+            hint = "Compare on the device of the series: run this there, or choose it with --platform and its flags."
+            raise InputError(what, hint)
         models = {"A": self._program(before), "B": self._program(after)}
         maker = maker_of(self.platform, *models.values())
         if usable is not None:
@@ -100,21 +105,6 @@ class Measurer:
             hint = "Runs keep their program unless --no-history says otherwise; prune removes them."
             raise InputError(f"the program {sha256[:16]} was not kept, or its file has changed", hint)
         return found
-
-    def _is_device_of(self, series: Series) -> bool:
-        here = device_name(self.platform.probe().environment, self.platform.identity)
-        same = series.device == here or series.device.startswith(f"{here} (")
-        return self.platform.name == series.platform and same
-
-    def _refuse_other_device(self, series: Series) -> dict[str, object]:
-        environment = self.platform.probe().environment
-        if not self._is_device_of(series):
-            here = device_name(environment, self.platform.identity)
-            raise InputError(
-                f"{series.title} is of {series.device} ({series.platform}); this is {here} ({self.platform.name})",
-                "Compare on the device of the series: run this there, or choose it with --platform and its flags.",
-            )
-        return environment
 
 
 def _changes(

@@ -34,10 +34,13 @@ _decoder = msgspec.msgpack.Decoder(list[HistoryRow])
 def indexed(roots: Sequence[str], on_progress: OnProgress) -> tuple[list[HistoryRow], run_rows.Search]:
     """Return what is known of the runs in these folders, up to date and in the order in which they were found."""
     found = run_rows.search(roots, on_progress)
-    path = None
-    with contextlib.suppress(SetupError):  # there is no place for it
+    path, before = None, None
+    with contextlib.suppress(
+        SetupError, msgspec.DecodeError, UnicodeError
+    ):  # there is no place for it, or it is damaged
         path = place_of(roots)
-    before = _read(path) if path is not None else None
+        data = cache.read_sealed(path)
+        before = _decoder.decode(data) if data is not None else None
     now = _updated(before or [], found.runs, on_progress)
     if path is not None and now != before:
         with contextlib.suppress(SetupError):  # a place that cannot be written: the next question reads all again
@@ -50,13 +53,6 @@ def place_of(roots: Sequence[str]) -> Path:
     code = [files.sha256(Path(path)) for path in (run_rows.__file__, options.__file__)]
     key = cache.digest(__version__, _VERSION, *code, *(os.fsencode(root).hex() for root in roots))
     return cache_directory() / "history" / f"{key}.index"
-
-
-def _read(path: Path) -> list[HistoryRow] | None:
-    data = cache.read_sealed(path)
-    with contextlib.suppress(msgspec.DecodeError, UnicodeError):
-        return None if data is None else _decoder.decode(data)
-    return None
 
 
 def _updated(index: Sequence[HistoryRow], runs: Sequence[FoundRun], on_progress: OnProgress) -> list[HistoryRow]:

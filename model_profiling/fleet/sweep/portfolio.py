@@ -230,16 +230,16 @@ def _programs(result: SweepResult) -> blocks.Section:
     rows, shown = program_rows(result), panels(result)
     emulated = list(dict.fromkeys(target for row in rows for target in row.emulated))
     beside = [f"coverage on {t}" if len(emulated) > 1 else "coverage, emulated" for t in emulated]
-    variants, judged = _variant_columns(rows), any(row.metric is not None for row in rows)
+    which, judged = _of_program(rows), any(row.metric is not None for row in rows)
     columns = (
-        *("model", *variants, *(_METRIC if judged else ()), "off", "on", "speedup (95 % interval)"),
+        *(*which, *(_METRIC if judged else ()), "off", "on", "speedup (95 % interval)"),
         *("with SME2 (predicted)", "SME2 speedup (predicted range)", "SME2 coverage", *beside),
     )
     table: list[blocks.Row] = []
     for row in rows:
         seen = (_emulated(row, target) for target in emulated)
         metric = _judged(row.metric) if judged else ()
-        table.append((_leading(row), *_variant(variants, row), *metric, *_measured(row), *_predicted(row), *seen))
+        table.append((*(cell(row) for cell in which.values()), *metric, *_measured(row), *_predicted(row), *seen))
     content: list[blocks.Block] = [blocks.Table("programs", columns, table, sortable=True)]
     if any(row.latencies for panel in shown.values() for row in panel):
         left = max(len(panel) for panel in shown.values()) - MOST_ROWS
@@ -247,10 +247,6 @@ def _programs(result: SweepResult) -> blocks.Section:
         more = f" {counted(left, 'program')} more are in the table." if left > 0 else ""
         content.insert(0, blocks.Picture(_PICTURE, _CAPTION.format(axis=axis, more=more)))
     return blocks.Section("programs", "Programs", content)
-
-
-def _leading(row: ProgramRow) -> blocks.Cell:
-    return _named(f"{row.model} {row.phase}".strip(), _page(row.cell))
 
 
 def _named(label: str, href: str) -> blocks.Cell:
@@ -261,22 +257,19 @@ def _page(cell: CellRecord | None) -> str:
     return "" if cell is None else cell.report or cell.run
 
 
-def _variant_columns(rows: list[ProgramRow]) -> list[str]:
-    """Return what tells rows of one model apart; without a column that says the same of all."""
-    several = len({row.cell.target for row in rows if row.cell is not None}) > 1
-    rewrites, threads = any(row.rewrites for row in rows), any(row.threads != 1 for row in rows)
-    shown = {"dtype": True, "rewrites": rewrites, "threads": threads, "target": several}
-    return [name for name, wanted in shown.items() if wanted]
-
-
-def _variant(columns: list[str], row: ProgramRow) -> list[blocks.Cell]:
-    cells: dict[str, blocks.Cell] = {
-        "dtype": row.dtype,
-        "rewrites": "+".join(row.rewrites) or NO_REWRITE,
-        "threads": blocks.Number(str(row.threads), row.threads),
-        "target": row.cell.target if row.cell is not None else "-",
+def _of_program(rows: list[ProgramRow]) -> dict[str, Callable[[ProgramRow], blocks.Cell]]:
+    """Return what tells rows apart, by column; without one that says the same of all."""
+    found: dict[str, Callable[[ProgramRow], blocks.Cell]] = {
+        "model": lambda row: _named(f"{row.model} {row.phase}".strip(), _page(row.cell)),
+        "dtype": lambda row: row.dtype,
     }
-    return [cells[name] for name in columns]
+    if any(row.rewrites for row in rows):
+        found["rewrites"] = lambda row: "+".join(row.rewrites) or NO_REWRITE
+    if any(row.threads != 1 for row in rows):
+        found["threads"] = lambda row: blocks.Number(str(row.threads), row.threads)
+    if len({row.cell.target for row in rows if row.cell is not None}) > 1:
+        found["target"] = lambda row: row.cell.target if row.cell is not None else "-"
+    return found
 
 
 def _known(value: float | None, shown: Callable[[float], str], href: str = "") -> blocks.Number:
@@ -327,9 +320,9 @@ def _details(result: SweepResult) -> blocks.Section | None:
     rows = [(row, row.result) for row in program_rows(result) if row.result is not None]
     if not rows:
         return None
-    variants = _variant_columns([row for row, _ in rows])
-    table: list[blocks.Row] = [(_leading(row), *_variant(variants, row), *_more(found)) for row, found in rows]
-    shown = blocks.Table("details", ("model", *variants, *_DETAILS), table, sortable=True)
+    which = _of_program([row for row, _ in rows])
+    table: list[blocks.Row] = [(*(cell(row) for cell in which.values()), *_more(found)) for row, found in rows]
+    shown = blocks.Table("details", (*which, *_DETAILS), table, sortable=True)
     return blocks.Section("details", "More of each run", [shown, blocks.Paragraph(_DETAILS_NOTE)])
 
 

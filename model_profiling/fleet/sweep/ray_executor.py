@@ -251,7 +251,10 @@ class RayExecutor:
         target = job.measures
         room = offered.get("CPU", 0.0) if target is None else offered.get(target.label, 0.0)
         if target is not None and not room:
-            return self._without_node(job, target.label)
+            why = f"no node of the Ray cluster offers {target.label!r} any more"
+            if time.monotonic() - self._missing.setdefault(job.name, time.monotonic()) < _NODE_S:
+                return why
+            raise SetupError(why, "Start Ray on the machine that has it, and sweep again.")
         if sum(running.job.measures == target for running in self._running.values()) >= max(1, room):
             return OWN
         # What measures waits for its target on the node, and uses no CPU before it has it.
@@ -261,22 +264,13 @@ class RayExecutor:
         self._running[job.name] = _Running(job, ref, time.monotonic())
         return ""
 
-    def _without_node(self, job: Job, label: str) -> str:
-        since = self._missing.setdefault(job.name, time.monotonic())
-        why = f"no node of the Ray cluster offers {label!r} any more"
-        if time.monotonic() - since < _NODE_S:
-            return why
-        raise SetupError(why, "Start Ray on the machine that has it, and sweep again.")
-
     def _task(self, job: Job) -> task.Task:
         if job.cell is None:
-            return task.Task(
-                job.name, list(self._jobs.export_words(job.variant, Path(task.ARTIFACTS))), task.ARTIFACTS, None
-            )
-        program = Path(task.ARTIFACTS) / self._jobs.program(job.variant).name
-        return task.Task(
-            job.name, list(self._jobs.run_words(job.cell, program, Path(task.RUN))), task.RUN, job.measures
-        )
+            words, result = self._jobs.export_words(job.variant, Path(task.ARTIFACTS)), task.ARTIFACTS
+        else:
+            program = Path(task.ARTIFACTS) / self._jobs.program(job.variant).name
+            words, result = self._jobs.run_words(job.cell, program, Path(task.RUN)), task.RUN
+        return task.Task(job.name, list(words), result, job.measures)
 
     def _program(self, job: Job) -> Any:
         """Return what a run needs, put into the cluster once for all runs of one program."""

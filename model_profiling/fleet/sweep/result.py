@@ -1,5 +1,6 @@
 """sweep.json: every job and every cell of a sweep, with the numbers that a portfolio is judged by."""
 
+import contextlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -219,7 +220,9 @@ class SweepResult(msgspec.Struct, frozen=True, tag="sweep", tag_field="kind"):
     notes: list[str] = []
 
 
-def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failure: str) -> CellRecord:
+def cell_record(
+    cell: Cell, home: Path, directory: Path, state: JobState, failure: str, metric: MetricChange | None
+) -> CellRecord:
     """Return what is known of a cell: its numbers where its run is finished, else why there are none."""
     results: list[CellResult] = []
     if state == "finished":
@@ -243,6 +246,7 @@ def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failur
         results=results,
         failure=failure,
         runtimes=_runtimes(directory) if finished else [],
+        metric=metric,
     )
 
 
@@ -285,7 +289,7 @@ def read_results(directory: Path, home: Path) -> list[CellResult]:
     summary = _summary(directory)
     if summary.metrics is None:
         raise InputError(f"{directory} has no metrics", "Make them again: sme2-kit analyze")
-    metrics, judged = summary.metrics, _Earlier(directory, home)
+    metrics = summary.metrics
     if summary.timing == "emulated":
         phases: dict[str, list[str]] = {}
         for name in metrics.experiments:
@@ -293,7 +297,7 @@ def read_results(directory: Path, home: Path) -> list[CellResult]:
         return [_emulated(summary, metrics, names) for names in phases.values()]
     compared = {comparison.after: comparison for comparison in metrics.comparisons}
     names = list(compared) or list(metrics.experiments)
-    return [_measured(name, summary, metrics, compared.get(name), judged) for name in names]
+    return [_measured(n, summary, metrics, compared.get(n), _against(directory, home, n)) for n in names]
 
 
 def _summary(directory: Path) -> AnalysisSummary:
@@ -339,7 +343,11 @@ def _phase(metrics: Metrics, name: str) -> str:
 
 
 def _measured(
-    name: str, summary: AnalysisSummary, metrics: Metrics, compared: Comparison | None, judged: "_Earlier"
+    name: str,
+    summary: AnalysisSummary,
+    metrics: Metrics,
+    compared: Comparison | None,
+    against: PreviousComparison | None,
 ) -> CellResult:
     measured, analysed = metrics.experiments[name], summary.experiments.get(name)
     unknown: dict[str, str] = {}
@@ -377,7 +385,7 @@ def _measured(
         startup_ms=start.median_ms if start is not None else None,
         startup_low_ms=start.low_ms if start is not None else None,
         startup_high_ms=start.high_ms if start is not None else None,
-        against=judged.against(name),
+        against=against,
         unknown=unknown,
         off_ms=off.median_ms if off is not None else None,
         off_mad_percent=off.mad_percent if off is not None else None,
@@ -385,55 +393,45 @@ def _measured(
     )
 
 
-class _Earlier:
-    """The run that a cell had before the one that is there, and how the two compare."""
+def _against(now: Path, home: Path, name: str) -> PreviousComparison | None:
+    """Return how a result compares with the one that the cell had before; None where it has only this one."""
+    labels = earlier_labels(now)
+    if not labels:
+        return None
+    before = now / artifacts.EARLIER / labels[-1]
+    place = relative(before, home)
+    try:
+        # Refuses a run of another program's name, machine or setting, and a damaged one.
+        refuse_wrong_baseline(f"{before}:{name}", f"{now}:{name}", any_baseline=False)
+        created, found = _compared(before, now, name)
+    except KitError as error:
+        return PreviousComparison("unknown", place, reason=error.message)
+    if found.high is None:
+        few = f"{found.turns} turns are too few to judge"
+        return PreviousComparison("unknown", place, created, found.ratio, reason=few)
+    bounds = (found.ratio, found.low, found.high)
+    if found.contended:
+        return PreviousComparison("unknown", place, created, *bounds, reason="measured on a busy machine")
+    verdict, changes = _JUDGED[found.verdict], None
+    if verdict in ("better", "worse"):
+        # Unknown where one of the runs was not traced, or its dump is damaged.
+        with contextlib.suppress(KitError):
+            sides = {side: choose(f"{run}:{name}")[name] for side, run in (("before", before), ("now", now))}
+            changes = largest(changes_between(*(replace(found, name=side) for side, found in sides.items())))
+    return PreviousComparison(verdict, place, created, *bounds, changes=changes)
 
-    def __init__(self, directory: Path, home: Path) -> None:
-        self._now = directory
-        self._home = home
-        labels = earlier_labels(directory)
-        self._before = directory / artifacts.EARLIER / labels[-1] if labels else None
 
-    def against(self, name: str) -> PreviousComparison | None:
-        """Return None where the cell has only this result."""
-        if self._before is None:
-            return None
-        place = relative(self._before, self._home)
-        try:
-            # Refuses a run of another program's name, machine or setting, and a damaged one.
-            refuse_wrong_baseline(f"{self._before}:{name}", f"{self._now}:{name}", any_baseline=False)
-            created, found = self._compared(self._before, name)
-        except KitError as error:
-            return PreviousComparison("unknown", place, reason=error.message)
-        if found.high is None:
-            return PreviousComparison(
-                "unknown", place, created, found.ratio, reason=f"{found.turns} turns are too few to judge"
-            )
-        bounds = (found.ratio, found.low, found.high)
-        if found.contended:
-            return PreviousComparison("unknown", place, created, *bounds, reason="measured on a busy machine")
-        verdict = _JUDGED[found.verdict]
-        changes = self._changes(name) if verdict in ("better", "worse") else None
-        return PreviousComparison(verdict, place, created, *bounds, changes=changes)
-
-    def _changes(self, name: str) -> ProgramChanges | None:
-        """Return which lines changed most; None where one of the runs was not traced, or its dump is damaged."""
-        try:
-            before, now = (choose(f"{run}:{name}")[name] for run in (self._before, self._now))
-            return largest(changes_between(replace(before, name="before"), replace(now, name="now")))
-        except KitError:
-            return None
-
-    def _compared(self, before: Path, name: str) -> tuple[str, Comparison]:
-        sides, created = [], ""
-        for directory in (RunDirectory(before), RunDirectory(self._now)):
-            manifest = directory.manifest()
-            created = created or manifest.created
-            record = manifest.experiments.get(name)
-            if record is None or record.status != "ok":
-                raise InputError(f"{directory.path} has no finished experiment {name!r}", "Measure it again.")
-            turns = latency_turns(record, directory.samples(manifest, name))
-            if not turns:
-                raise InputError(f"{directory.path} has no latency of {name!r}", "Measure it again.")
-            sides.append((name, turns))
-        return created, compare(sides[0], sides[1], paired=False)
+def _compared(before: Path, now: Path, name: str) -> tuple[str, Comparison]:
+    """Return when the earlier run was made, and how it compares."""
+    sides, created = [], ""
+    for directory in (RunDirectory(before), RunDirectory(now)):
+        manifest = directory.manifest()
+        created = created or manifest.created
+        record = manifest.experiments.get(name)
+        if record is None or record.status != "ok":
+            raise InputError(f"{directory.path} has no finished experiment {name!r}", "Measure it again.")
+        turns = latency_turns(record, directory.samples(manifest, name))
+        if not turns:
+            raise InputError(f"{directory.path} has no latency of {name!r}", "Measure it again.")
+        sides.append((name, turns))
+    return created, compare(sides[0], sides[1], paired=False)

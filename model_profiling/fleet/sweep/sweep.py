@@ -321,8 +321,8 @@ class _Round:
         if cell is not None:
             run = self._ledger.records[f"run {cell.name}"]
             place = self._folder.run(cell)
-            found = cell_record(cell, self._folder.home, place, run.state, run.failure)
-            self._cells[cell.name] = msgspec.structs.replace(found, metric=self._jobs.metric(cell.variant))
+            metric = self._jobs.metric(cell.variant)
+            self._cells[cell.name] = cell_record(cell, self._folder.home, place, run.state, run.failure, metric)
 
     def _write(self, drawn: bool = False) -> SweepResult:
         began = time.monotonic()

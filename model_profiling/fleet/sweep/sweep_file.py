@@ -245,16 +245,14 @@ def _rewrites(found: SweepFile) -> list[tuple[str, ...]]:
 
 
 def targets(found: SweepFile, where: str) -> list[SweepTarget]:
-    return [_target(each, where) for each in found.targets]
-
-
-def _target(given: str | SweepTarget, where: str) -> SweepTarget:
-    try:
-        target = _named_target(given) if isinstance(given, str) else given
-        platform_table.checked(Choice(**target.settings), lambda part: f"`{part}`")
-        return target
-    except InputError as error:
-        raise InputError(f"sweep file {where}: {error.message} (target {str(given)[:80]!r})", error.hint) from None
+    made = []
+    for given in found.targets:
+        try:
+            made.append(_named_target(given) if isinstance(given, str) else given)
+            platform_table.checked(Choice(**made[-1].settings), lambda part: f"`{part}`")
+        except InputError as error:
+            raise _wrong(where, f"{error.message} (target {str(given)[:80]!r})", error.hint) from None
+    return made
 
 
 def _named_target(text: str) -> SweepTarget:
