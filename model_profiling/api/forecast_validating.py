@@ -10,7 +10,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.analysis.roofs.roof_rates import Roofs
-from model_profiling.analysis.run.validated_forecasts import (
+from model_profiling.analysis.run.run_forecasts import (
     table_differences,
     traced_operators,
     validated_gain,

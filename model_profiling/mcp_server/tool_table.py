@@ -184,7 +184,8 @@ TOOLS = (
         codes=(0, 1),
     ),
     ToolRow(
-        *("compare", "compare --json", READS, list[PairComparison], api.compare),
+        # Code of the user's is run by it: a metric, and a build of ExecuTorch.
+        *("compare", "compare --json", ADDS, list[PairComparison], api.compare),
         more="fail_if_slower fail_if_startup_slower fail_if_memory_above strict any_baseline",
         without="categories",
         about="Compare two .pte (measured now, interleaved), two run directories (experiments of equal name), two "

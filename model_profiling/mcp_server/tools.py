@@ -40,6 +40,9 @@ _COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
 _LOOK_S = 0.02
 # How many entries of a list are answered, and how long an answer may be: what clients take without a file.
 _SHOWN, LONGEST_ANSWER = 10, 100_000
+# What of a parameter's value is code, by the parameter's kind.
+_RUN = dict.fromkeys(("model", "code"), "A Python file is")
+_RUN |= {"config": "A program that it names is", "release": "A build of your own is"}
 _Setting = bool | int | float | str | list[int | float | str]
 _ABOUT_MOST = f"How many entries of each list to answer with; fewer if that is over {LONGEST_ANSWER} characters."
 _MOST = Annotated[int, Field(description=_ABOUT_MOST, ge=1, le=1000)]
@@ -159,8 +162,8 @@ def _described(each: Parameter) -> str:
         text = text.removeprefix("do not ") + " (default)"
     if each.kind == "machine":
         text += f"; another machine as {', '.join(EXAMPLES)}, a host by its name in the user's ssh_config"
-    if each.kind in ("model", "code"):
-        text += ". A Python file is run: it must be code you trust"
+    if each.kind in _RUN:
+        text += f". {_RUN[each.kind]} run: it must be code you trust"
     return f"{text[:1].upper()}{text[1:]}."
 
 
