@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import AutoComparison
+from model_profiling.analysis.compare.comparison import AutoComparison, MetricChange
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
 from model_profiling.analysis.movement.layout_reasons import LayoutReasons
 from model_profiling.analysis.run.dumps import AnalysisSummary
@@ -47,14 +47,16 @@ class PlaybookState(msgspec.Struct, frozen=True):
     findings: list[CheckResult]
 
 
-class Exported(msgspec.Struct, frozen=True):
-    """Where an export is, and its record: what XNNPACK takes of the model, what it does not, and why.
+class Exported(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where an export is, and its record: what XNNPACK takes of the model, what it does not, and why; with `metric`
+    what that says of the program.
 
     `record.rewrites`: for each rewrite that would change this graph, the lines of the model; None: no one looked.
     """
 
     paths: dict[str, str]
     record: ExportRecord
+    metric: MetricChange | None = None
 
 
 class Checked(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -17,7 +17,7 @@ from model_profiling.analysis.compare.comparison import (
     compare_profiles,
 )
 from model_profiling.analysis.compare.metrics import layout_caveats
-from model_profiling.analysis.compare.program_changes import ProfiledProgram, program_changes, with_kernels
+from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
 from model_profiling.analysis.run.program_pair import ProgramPair
@@ -63,15 +63,10 @@ class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
 class Comparisons(Records[Compared]):
     """What `compare` found, one entry for each pair of experiments."""
 
-    def __init__(self, found: "Iterable[_Found]" = ()) -> None:
-        entries = list(found)
-        super().__init__(compared for compared, _, _ in entries)
-        self._sides = [(before, after) for _, before, after in entries]
-
-    @property
-    def pairs(self) -> list[ProgramPair]:
-        """The same with the operators, graphs and timelines of both sides, as pages show them."""
-        return [ProgramPair(each, *sides) for each, sides in zip(self, self._sides, strict=True)]
+    def __init__(self, pairs: Iterable[ProgramPair] = ()) -> None:
+        # The same with the operators, graphs and timelines of both sides, as pages show them.
+        self.pairs = list(pairs)
+        super().__init__(cast(Compared, pair.compared) for pair in self.pairs)
 
     def report(self, output: str | Path, title: str = "") -> Path:
         """Write a page and say where: the verdict, what the difference consists of, modules and both timelines."""
@@ -117,17 +112,21 @@ def compare(before: str, after: str, categories: str | Path | None, counts: Coun
             "runs, launches, budget, threads and startup launches are for two .pte",
             "A run directory is measured already: leave them out.",
         )
-    found = [_compared(one, other) for one, other in _pairs(before, after, categories)]
-    return Comparisons(_with_models(each, before, after) for each in found)
+    return _of_models([_compared(*sides) for sides in _pairs(before, after, categories)], before, after)
 
 
-def _with_models(found: "_Found", before: str, after: str) -> "_Found":
-    """Say of a comparison if it is of two models: then no ratio tells of a change."""
+def _of_models(pairs: Iterable[ProgramPair], before: str, after: str) -> Comparisons:
+    """Return comparisons, which say if they are of two models: then no ratio tells of a change."""
     models = [_model_of(side) for side in (before, after)]
     if not all(models) or models[0] == models[1]:
-        return found
+        return Comparisons(pairs)
     said = f"{models[0]} before and {models[1]} now are different models: the ratio tells of no change to either"
-    return msgspec.structs.replace(found[0], warnings=[said]), found[1], found[2]
+    return Comparisons(_with(pair, warnings=[said]) for pair in pairs)
+
+
+def _with(pair: ProgramPair, **more: Any) -> ProgramPair:
+    """Return a pair of which more is known."""
+    return replace(pair, compared=msgspec.structs.replace(pair.compared, **more))
 
 
 def _model_of(side: str) -> str:
@@ -229,14 +228,10 @@ def measure_pair(
         table = load_table(Path(categories) if categories else None)
         change = judged(platform, scratch, on_progress) if judged is not None else None
         found = _in_turns(asked, scratch, on_progress, table, platform)
-        found = [(msgspec.structs.replace(each[0], metric=change), *each[1:]) for each in found]
-        return Comparisons(_with_models(each, asked.before, asked.after) for each in found)
+        return _of_models((_with(pair, metric=change) for pair in found), asked.before, asked.after)
 
 
-_Found = tuple[Compared, ProfiledProgram, ProfiledProgram]
-
-
-def _compared(before: Side, after: Side) -> _Found:
+def _compared(before: Side, after: Side) -> ProgramPair:
     if before.name == after.name:
         before, after = replace(before, name=f"A:{before.name}"), replace(after, name=f"B:{after.name}")
     names, paired = (before.name, after.name), before.paired_with(after)
@@ -254,7 +249,7 @@ def _compared(before: Side, after: Side) -> _Found:
         changes=program_changes(old, new, paired),
         accuracy=accuracy if len(accuracy) == 2 else [],
     )
-    return compared, old, new
+    return ProgramPair(compared, old, new)
 
 
 def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[Side, Side]]:
@@ -285,7 +280,7 @@ def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple
 
 def _in_turns(
     asked: Measuring, scratch: Path, on_progress: OnProgress, table: CategoryTable, platform: Platform
-) -> list[_Found]:
+) -> list[ProgramPair]:
     """Measure two sides in turns on one machine: shared machine noise cancels. Language models, by phase."""
     programs, phases = programs_of({"A": Path(asked.before), "B": Path(asked.after)})
     executorch = {name: choice for name, choice in zip("AB", asked.executorch, strict=True) if choice is not None}
@@ -301,28 +296,26 @@ def _in_turns(
         ]
         names = [f"{title} {phase.label}" if phase is not None else title for title in titles]
         sides = [measured_side(o, name, phase, caveats, table) for o, name in zip(outcomes, names, strict=True)]
-        compared, before, after = _compared(*sides)
+        pair = _compared(*sides)
         if asked.of_versions:
-            pair = (compared.latency.before, compared.latency.after)
-            outputs, kernels = _outputs(pair, outcomes), _kernels(pair, how, phase, executorch)
+            both = (pair.before.name, pair.after.name)
+            outputs, kernels = _outputs(both, outcomes), _kernels(both, how, phase, executorch)
+            changes = _changes_with(kernels, pair.compared)
             runners = [outcome.runner for outcome in outcomes]
-            compared = msgspec.structs.replace(compared, outputs=outputs, kernels=kernels, runners=runners)
-            compared = _with_kernels(compared, kernels)
-        found.append((compared, before, after))
+            pair = _with(pair, outputs=outputs, kernels=kernels, runners=runners, changes=changes)
+        found.append(pair)
     return found
 
 
-def _with_kernels(compared: Compared, kernels: KernelComparison) -> Compared:
-    """Return a comparison whose lines say which of their operators call other kernels."""
+def _changes_with(kernels: KernelComparison, compared: PairComparison) -> ProgramChanges | None:
+    """Return the changes of a comparison, whose lines say which of their operators call other kernels."""
     changed = {(each.operator, each.instruction): (each.before, each.after) for each in kernels.changed}
     rows = {
         entry.after_row: changed[entry.name, entry.instruction]
         for entry in compared.profile.operators
         if entry.after_row is not None and (entry.name, entry.instruction) in changed
     }
-    if compared.changes is None or not rows:
-        return compared
-    return msgspec.structs.replace(compared, changes=with_kernels(compared.changes, rows))
+    return compared.changes if compared.changes is None or not rows else with_kernels(compared.changes, rows)
 
 
 def _outputs(names: tuple[str, str], outcomes: Sequence[ExperimentOutcome]) -> Agreement | None:

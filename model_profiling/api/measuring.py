@@ -57,16 +57,21 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class MeasuredRun:
-    """The run, which experiments were measured now and which were there already.
-
-    `remark` is about what was chosen for this machine, `reused` about what was not measured now; '' for nothing.
-    """
+    """The run, and what the pipeline did for it; `remark` is about what was chosen for this machine, '' for nothing."""
 
     run: Run
-    ran: list[str]
-    kept: list[str]
+    result: PipelineResult
     remark: str
-    reused: str
+
+    @property
+    def reused(self) -> str:
+        """Which numbers are older than this call; '' for none."""
+        kept, records = self.result.kept, self.result.manifest.experiments
+        if not kept:
+            return ""
+        what = f" of {', '.join(kept)}" if self.result.ran else ""
+        when = max(records[name].finished for name in kept)
+        return f"reused existing results{what} from {when} (use --force to measure again)"
 
 
 def kernels_request(
@@ -127,16 +132,7 @@ def measure(asked: RunRequest, platform: Platform, on_progress: OnProgress, on_n
         raise
     if result.archived:
         on_note(f"the previous run is kept as {directory.path}@{result.archived}")
-    return MeasuredRun(Run.open(directory.path), result.ran, result.kept, remark, _reused(result))
-
-
-def _reused(result: PipelineResult) -> str:
-    """Say which numbers are older than this call."""
-    if not result.kept:
-        return ""
-    when = max(result.manifest.experiments[name].finished for name in result.kept)
-    what = f" of {', '.join(result.kept)}" if result.ran else ""
-    return f"reused existing results{what} from {when} (use --force to measure again)"
+    return MeasuredRun(Run.open(directory.path), result, remark)
 
 
 def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:

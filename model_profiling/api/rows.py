@@ -15,6 +15,7 @@ from model_profiling.analysis.roofs.roofline import GroupWork
 from model_profiling.analysis.timing.breakdown import CategoryTime, OperatorTime, Spread
 from model_profiling.analysis.timing.latency import Latency
 from model_profiling.api.records import Records
+from model_profiling.base.records import record_of
 
 # What a row leaves open where no time was measured.
 _TIMES = ("ms", "share", "median_ms", "mad_ms", "p95_ms")
@@ -32,10 +33,9 @@ class Row(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, *sources: msgspec.Struct | None, timed: bool = True, **given: Any) -> "Row":
         """Return a row whose fields are `given`, or those of the same name of the first source that has one."""
-        for source in filter(None, sources):
-            names = [name for name in cls.__struct_fields__ if name in source.__struct_fields__ and name not in given]
-            given |= {name: getattr(source, name) for name in names}
-        return cls(**given if timed else given | {name: None for name in _TIMES if name in given})
+        row = record_of(cls, *sources, **given)
+        untimed = {} if timed else {name: None for name in _TIMES if name in cls.__struct_fields__}
+        return msgspec.structs.replace(row, **untimed)
 
 
 def row_type(name: str, *fields: type[msgspec.Struct] | str) -> type[Row]:

@@ -740,8 +740,8 @@ def sweep(
     processes of their own, on this machine or, with `ray` (HOST:PORT, or "auto"), on a Ray cluster. A job that fails
     raises nothing: `result.jobs` has its `failure`. `result.cells` has the numbers; `out` has the page, portfolio.html.
     """
-    from model_profiling.api import sweep_api
+    from model_profiling.fleet.sweep.sweep import Sweep
 
-    opened = sweep_api.open_sweep(asked, out, only)
+    opened = Sweep(asked, out, only)
     with notebook_progress(on_progress) as report:
-        return opened.run(sweep_api.executor(ray), fresh, report)
+        return opened.run(ray, fresh, report)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from model_profiling.api.definition import takes
 from model_profiling.base.printing import say_json, tell
+from model_profiling.base.records import record_of
 from model_profiling.base.units import shown_bytes
 from model_profiling.cli.answer import ending
 from model_profiling.cli.export import at_places, delegation_lines, export_request
@@ -37,8 +38,7 @@ def run(args: argparse.Namespace) -> None:
     if args.json:
         from model_profiling.api.answers import Checked
 
-        parts = (found.delegation, found.nodes, found.reasons, found.layout, found.warnings, found.missing)
-        say_json(Checked(*parts))
+        say_json(record_of(Checked, found, missing_operators=found.missing))
     else:
         warnings = [f"  warning:   {warning}" for warning in found.warnings]
         lines = [f"{request.target} in {request.dtype}", *delegation_lines(found.delegation), *missing_lines(found)]

@@ -65,10 +65,13 @@ def run(args: argparse.Namespace) -> int:
     result = call(args, export)
     runs = not any(warning.startswith(CANNOT_RUN) for warning in result.record.warnings)
     following = ["numerics" if result.record.wrong else "run", result.paths.pte] if runs else []
+    from model_profiling.api.answers import Exported
+
     names = ("pte", "etrecord", "meta", "inputs", "expected")
-    data = {"paths": {name: str(getattr(result.paths, name)) for name in names}, "record": result.record}
-    data |= {} if result.metric is None else {"metric": result.metric}
-    return answer(args, data, lambda: tell(as_text(result) + ending(following=following)))
+    paths = {name: str(getattr(result.paths, name)) for name in names}
+    return answer(
+        args, Exported(paths, result.record, result.metric), lambda: tell(as_text(result) + ending(following=following))
+    )
 
 
 def as_text(result: ExportResult) -> str:

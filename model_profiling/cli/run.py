@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
         parts = list[Any]()
         found = call(args, run_program, parts)
         if args.verbose:
-            kept, ran = (", ".join(names) or "nothing" for names in (parts[0].kept, parts[0].ran))
+            kept, ran = (", ".join(each) or "nothing" for each in (parts[0].result.kept, parts[0].result.ran))
             warn(f"ran: {ran}; reused: {kept}\n")
     _show(found, args)
     found.check()

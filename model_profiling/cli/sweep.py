@@ -18,16 +18,16 @@ EXAMPLE = "sme2-kit sweep models.json --dry-run"
 
 
 def run(args: argparse.Namespace) -> None:
-    from model_profiling.api import sweep_api
+    from model_profiling.fleet.sweep.sweep import Sweep
 
-    sweep = sweep_api.open_sweep(args.asked, args.out, args.only or (), pages=args.html is not False)
+    sweep = Sweep(args.asked, args.out, args.only or (), pages=args.html is not False)
     if args.dry_run:
         plan = sweep.plan(bool(args.fresh))
         data = [{"job": job.name, "finished": done, "after": job.after, "command": job.words} for job, done in plan]
         answer(args, data, lambda: _show_plan(plan))
         return
     with progress(of="jobs", command="sweep") as report:
-        result = sweep.run(sweep_api.executor(args.ray), bool(args.fresh), report, note)
+        result = sweep.run(args.ray, bool(args.fresh), report, note)
     from model_profiling.fleet.sweep.portfolio import PAGE
     from model_profiling.fleet.sweep.portfolio import report as portfolio
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ import sme2_kit
 from model_profiling.analysis.compare.comparison import MetricChange, MetricValue, PairComparison
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.api import exporting
+from model_profiling.api.answers import Exported
 from model_profiling.base.errors import InputError, RunError
 from model_profiling.base.on_progress import listen_to_notes, no_progress
 from model_profiling.export.check.prediction import Forward, Predictor, predicting
@@ -108,7 +110,10 @@ def test_an_export_says_what_the_metric_is_of_it_and_of_eager_pytorch(tmp_path: 
         calls.append(len(data))
         return float(sum(predict(sample)["pair"][1].sum() for sample in data))
 
-    found = sme2_kit.export(module, given, out=tmp_path, dtype="fp16", metric=score, data=samples).metric
+    made = sme2_kit.export(module, given, out=tmp_path, dtype="fp16", metric=score, data=samples)
+    found = made.metric
+    printed = msgspec.json.encode(Exported({}, made.record, found))
+    assert msgspec.json.decode(printed, type=Exported).metric == found, "an assistant is told of it, too"
     assert found is not None and found.samples == 4 and set(calls) == {4} and found.after.verdict == ""
     assert found.before == pytest.approx(sum(module(**sample)["pair"][1].sum().item() for sample in samples), rel=1e-5)
     value = found.after.value

@@ -5,10 +5,10 @@ import dataclasses
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,13 +28,14 @@ from model_profiling.fleet.sweep.executor import (
     FinishedJob,
     JobOutcome,
     Ledger,
+    LocalExecutor,
     Queue,
     Seconds,
     usable_cpus,
 )
 from model_profiling.fleet.sweep.jobs import Job, Jobs, SweepFolder, finished_run
 from model_profiling.fleet.sweep.result import RESULT, CellRecord, SweepResult, SweepStatus, cell_record, relative
-from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, cells
+from model_profiling.fleet.sweep.sweep_file import Cell, cells, load, parse
 from model_profiling.pipeline.config import is_experiment_name
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.partial_run import remove_leftovers
@@ -52,7 +53,6 @@ _LOOK_S, _LOOK_WAITING_S = 2.0, 0.2
 _PAUSE_S = 5.0
 # Results are written after every job, unless writing takes more than this part of the time.
 _WRITING_SHARE = 0.1
-MakeExecutor = Callable[[Jobs, list[Job], OnNote], Executor]
 
 
 class _State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -70,12 +70,23 @@ class Sweep:
     """One sweep file and the folder of its results."""
 
     def __init__(
-        self, asked: SweepFile, where: str, home: Path, name: str, only: Sequence[str] = (), pages: bool = True
+        self,
+        asked: str | Path | Mapping[str, Any],
+        out: str | Path | None,
+        only: Sequence[str] = (),
+        pages: bool = True,
     ) -> None:
-        self.asked, self.pages = asked, pages
-        self.name = name
-        self.folder = SweepFolder(home)
-        self.jobs = Jobs(asked, cells(asked, where), self.folder)
+        """Open a sweep by its file or its keys; results go to `out`, else where it says, else to out_<name>. Without
+        `pages`, neither its own is written nor those of its runs."""
+        if isinstance(asked, Mapping):
+            where, name = "(given as a dictionary)", "sweep"
+            found = parse(dict(asked), where)
+        else:
+            found, where, name = load(Path(asked)), str(Path(asked)), Path(asked).stem
+        self.asked, self.pages = found if pages else msgspec.structs.replace(found, reports=False), pages
+        self.folder = SweepFolder(Path(out or found.output or f"out_{name}"))
+        self.name = self.folder.home.name.removeprefix("out_")
+        self.jobs = Jobs(self.asked, cells(self.asked, where), self.folder)
         self.wanted = self._chosen(only)
 
     def _chosen(self, only: Sequence[str]) -> list[Job]:
@@ -102,13 +113,18 @@ class Sweep:
         return state.anew(job.subject for job in self.wanted if job.kind == "run") if fresh else state
 
     def run(
-        self, make: MakeExecutor, fresh: bool = False, on_progress: OnProgress = no_progress, on_note: OnNote = no_notes
+        self,
+        ray: str | None = None,
+        fresh: bool = False,
+        on_progress: OnProgress = no_progress,
+        on_note: OnNote = no_notes,
     ) -> SweepResult:
-        """Do what is not finished. A failed job never stops the others; what failed is in the result."""
+        """Do what is not finished, in processes of this machine or on the Ray cluster at an address. A failed job never
+        stops the others; what failed is in the result."""
         with files.locked(files.inside(self.folder.home, self.folder.journal).parent, "sweep"):
             state = self._read_state(fresh)
             files.write_json(self.folder.state / "state.json", state)
-            return _Round(self, state, on_progress, on_note).run(make)
+            return _Round(self, state, on_progress, on_note).run(ray)
 
 
 def _is_named(cell: Cell, pattern: str) -> bool:
@@ -138,7 +154,7 @@ class _Round:
         self._prepared: dict[str, tuple[tuple[str, ...], str]] = {}
         self._written_at, self._writing_s = 0.0, 0.0
 
-    def run(self, make: MakeExecutor) -> SweepResult:
+    def run(self, ray: str | None) -> SweepResult:
         shutil.rmtree(self._folder.incoming, ignore_errors=True)
         for cell in self._jobs.cells:
             directory = self._folder.run(cell)
@@ -155,7 +171,7 @@ class _Round:
             self._look_at(cell)
         todo = [job for job in self._sweep.wanted if self._ledger.state(job.name) == "waiting"]
         if todo:
-            executor = make(self._jobs, todo, self._keep_note)
+            executor = self._executor(ray, todo)
             try:
                 self._carry_out(executor, Queue(todo, executor.lane))
             except KeyboardInterrupt:
@@ -166,6 +182,13 @@ class _Round:
             finally:
                 executor.close()
         return self._write(drawn=True)
+
+    def _executor(self, ray: str | None, todo: list[Job]) -> Executor:
+        if ray is None:
+            return LocalExecutor(self._folder, todo)
+        from model_profiling.fleet.sweep.ray_executor import RayExecutor
+
+        return RayExecutor(ray, self._jobs, todo, self._keep_note)
 
     def _carry_out(self, executor: Executor, queue: Queue) -> None:
         while queue or self._running:
