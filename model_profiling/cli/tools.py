@@ -9,6 +9,7 @@ from pathlib import Path
 
 from model_profiling import api
 from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.sme2.xnntrace import read_kernels, read_log
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import load_table
@@ -20,7 +21,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.printing import say
 from model_profiling.cli.answer import tell_outdated
 from model_profiling.cli.arguments import Parser, prepare
-from model_profiling.cli.main import fail_usage, run_guarded
+from model_profiling.cli.main import guarded
 from model_profiling.cli.run_argument import resolve_argument
 from model_profiling.formats import etdump
 from model_profiling.report.files.tables import changes_csv, kernels_csv, operators_csv, timeline_csv
@@ -31,10 +32,10 @@ from model_profiling.store.run_directory import RunDirectory
 def main(name: str, argv: list[str] | None = None) -> int:
     """Run one tool by its script's name, with the kit's way to fail."""
     names, run = _TOOLS[name]
-    parser = Parser(prog=f"{name}.py", description=run.__doc__, fail=fail_usage)
+    parser = Parser(prog=f"{name}.py", description=run.__doc__)
     prepare(parser, find(names))
     parser.add_argument("--debug", action="store_true", help="show tracebacks")
-    return run_guarded(run, parser.parse_args(argv))
+    return guarded(lambda: run(parser.parse_args(argv)), sys.argv[1:] if argv is None else argv)
 
 
 def _profile(args: argparse.Namespace) -> Profile:
@@ -165,7 +166,7 @@ def _analyze_etdump_csv(args: argparse.Namespace) -> None:
     experiments = {name: analysed_profile(profile) for name, profile in sides}
     comparisons = []
     if len(sides) == 2:
-        before, after = [(name, profile, break_down(profile)) for name, profile in sides]
+        before, after = [ProfiledProgram(name, profile, break_down(profile)) for name, profile in sides]
         comparisons = [compare_profiles(before, after, paired=False)]
     summary = AnalysisSummary("", "", "", experiments, comparisons, None, [])
     show(report(summary), "whole" if args.verbose else "short")

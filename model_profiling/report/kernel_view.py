@@ -55,7 +55,7 @@ class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
 
 def kernels_data(run: RunView) -> Kernels:
     # Not for those who only show a coverage.
-    from model_profiling.analysis.run.validated_forecasts import table_differences
+    from model_profiling.analysis.run.run_forecasts import table_differences
 
     experiments = {
         name: ExperimentKernels(run.manifest.experiments[name].features, experiment.coverage, experiment.kernels)

@@ -72,7 +72,7 @@ def test_a_model_of_a_zoo_is_exported_with_its_own_inputs_and_agrees(
 def test_inputs_that_are_asked_for_are_taken_and_not_passed_by() -> None:
     needs(importlib.util.find_spec("timm") is not None, "timm")
     smaller = LoadOptions((input_spec("1,3,32,32"),))
-    assert [tuple(given.shape) for given in load_model("timm:test_convnext", options=smaller).inputs] == [
+    assert [tuple(given.shape) for given in load_model("timm:test_convnext", options=smaller).call[0]] == [
         (1, 3, 32, 32)
     ]
 
@@ -83,7 +83,7 @@ def test_a_folder_with_a_configuration_is_a_model_and_a_name_without_one_says_wh
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": "bert", "num_hidden_layers": 1, **dict(SMALL)}))
     loaded = load_model(f"hf:{folder}")
-    assert loaded.keyword_inputs["input_ids"].max() < 99 and model_name(f"hf:{folder}") == "own"
+    assert loaded.call[1]["input_ids"].max() < 99 and model_name(f"hf:{folder}") == "own"
     with pytest.raises(InputError, match="no configuration of 'never/heard-of'") as caught:
         load_model("hf:never/heard-of")
     assert "hf:BertModel" in caught.value.hint
