@@ -46,8 +46,8 @@ def difference_text(change: PartChange | ModuleChange | ProgramChanges) -> str:
     low, high = change.low_ms, change.high_ms
     if low is None or high is None:
         return "-"
-    middle = "~" if low <= 0 <= high else f"{change.difference_ms:+.3f} ms"
-    return f"{middle} ({low:+.3f} to {high:+.3f})"
+    middle = "~" if low <= 0 <= high else f"{numbers.difference(change.difference_ms)} ms"
+    return f"{middle} ({numbers.difference(low)} to {numbers.difference(high)})"
 
 
 def part_name(part: PartChange, module: str | None = None) -> str:
@@ -136,7 +136,7 @@ def largest_sentence(changes: ProgramChanges, most: int = 3) -> str:
 
 def _rest(name: str, those: Sequence[PartChange] | Sequence[ModuleChange] | Sequence[ProgramChanges]) -> DifferenceRow:
     sums = [sum(getattr(each, side) for each in those) for side in ("before_ms", "after_ms", "difference_ms")]
-    return DifferenceRow(name, sums[0], sums[1], f"{sums[2]:+.3f} ms")
+    return DifferenceRow(name, sums[0], sums[1], f"{numbers.difference(sums[2])} ms")
 
 
 def unchanged_sentence(changes: ProgramChanges) -> str:

@@ -220,7 +220,7 @@ def _difference(node: PairNode, part: PartChange, alone: bool) -> str:
         text = change_words.difference_text(part)
         return "unknown: too few launches, or times that cannot be relied on" if text == "-" else text
     of_part = f"all of {change_words.part_place(part)}: {change_words.difference_text(part)}"
-    return f"{f'{node.difference_ms:+.3f} ms' if node.told else '~'}; {of_part}"
+    return f"{f'{numbers.difference(node.difference_ms)} ms' if node.told else '~'}; {of_part}"
 
 
 def _what(node: PairNode, part: PartChange, alone: bool) -> str:

@@ -192,7 +192,7 @@ def _data(run: RunView) -> dict[str, Any]:
     timed = run.timelines if run.measured else {}
     timelines = {name: timeline_data(timeline, breakdowns[name].instances) for name, timeline in timed.items()}
     shown = {"experiments": experiments, "labels": run.labels, "of_interest": run.of_interest, "colours": _colours()}
-    return {**shown, "timelines": {"timeline": {"timelines": timelines, "labels": run.labels}}}
+    return {**shown, "timelines": {"timeline": {"timelines": timelines, "labels": run.labels}} if timelines else {}}
 
 
 def _json(value: object) -> Markup:

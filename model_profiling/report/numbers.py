@@ -48,6 +48,11 @@ def percent(value: float) -> str:
     return f"{value:+.1f} %"
 
 
+def difference(ms: float) -> str:
+    """Return how much longer something takes, in milliseconds; what rounds to nothing has no minus."""
+    return f"{round(ms, 3) + 0.0:+.3f}"
+
+
 def ratio(value: float | None) -> str:
     """Return how many times faster; a dash where it cannot be said."""
     return "-" if value is None or not math.isfinite(value) else f"{value:.2f}x"

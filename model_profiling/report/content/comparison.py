@@ -274,7 +274,7 @@ def _folded(branches: list[blocks.Branch], what: str) -> list[blocks.Branch]:
         return branches
     before, after = (sum(each.cells[side].value or 0.0 for each in minor) for side in (0, 1))
     name = blocks.Name(counted(len(minor), f"other {what}"))
-    cells = change_words.difference_cells(before, after, f"{after - before:+.3f} ms")
+    cells = change_words.difference_cells(before, after, f"{numbers.difference(after - before)} ms")
     known = all(each.cells[2].shown.startswith("~") for each in minor)
     detail = "the same operators, each ~" if known else "the same operators"
     return [*kept, blocks.Branch(name, detail, cells, 0.0, "", minor, minor=True)]

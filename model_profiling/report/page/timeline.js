@@ -180,7 +180,7 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
 
 for (const section of document.querySelectorAll("section.timeline")) {
   const shown = data.timelines[section.id];
-  if (Object.keys(shown.timelines).length === 0) continue;
+  if (!shown) continue;
   section.querySelector(".keys span").hidden = !shown.parts;
   timelineView(section, shown);
   section.querySelector(".legend").append(
