@@ -32,7 +32,7 @@ from model_profiling.export.check.verification import (
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.auto_rewrites import lower_settled, needless_lines
 from model_profiling.export.lower.capture_and_lower import LoweredModel
-from model_profiling.export.lower.delegation import LoweredNode, shorten_source
+from model_profiling.export.lower.delegation import LoweredNode
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.preparation import Prepared, load_asked, prepare
 from model_profiling.export.prepare.samples import remark
@@ -307,7 +307,7 @@ def _with_lowering(
         return found
     places: list[str] = []
     with beside("which layout changes lowering could save is not known"):
-        places += map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
+        places += needless_lines(flow, read_sources(staged.pte).of_steps(flow))
     return {**found, LAYOUT: [*dict.fromkeys([*found.get(LAYOUT, []), *places])]}
 
 

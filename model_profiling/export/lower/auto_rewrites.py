@@ -20,6 +20,7 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES
 from model_profiling.base.units import counted, shown_bytes
 from model_profiling.export.lower import capture_and_lower, io_layout
+from model_profiling.export.lower.delegation import short_path
 from model_profiling.export.lower.lowering import emit, lower, lowering_of
 from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
@@ -211,5 +212,5 @@ def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]
     for pair in needless_transposes(flow):
         beside = (*pair.between, *flow.readers(pair.second))
         line = next((lines[p] for p in beside if p in lines and lines[p].file), None)
-        found.append(f"{line.file}:{line.line}" if line is not None else "")
+        found.append(f"{short_path(line.file)}:{line.line}" if line is not None else "")
     return found

@@ -72,7 +72,7 @@ class Site:
     def replace(self, new: Any) -> None:
         """Put `new` where the call was; who read the tensor that it changed in place reads `new` from then on."""
         graph = self.program.graph
-        if _in_place(self.node):
+        if base(self.node).endswith("_"):
             order = {each: number for number, each in enumerate(graph.nodes)}
             self.source.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[self.node])
         replace_uses(self.program, self.node, new)
@@ -248,13 +248,9 @@ def arguments(node: Any) -> dict[str, Any]:
     return {argument.name: argument.default_value for argument in schema} | given | dict(node.kwargs)
 
 
-def _in_place(node: Any) -> bool:
-    return str(node.target.overloadpacket).endswith("_")
-
-
 def is_replaceable(node: Any) -> bool:
     """Return whether a node can be replaced: if in place, its tensor is neither a view, nor an input, nor viewed."""
-    if not _in_place(node):
+    if not base(node).endswith("_"):
         return True
     changed = node.args[0]
     aliases = [user for user in changed.users if user is not node and may_alias(user)]
