@@ -163,7 +163,7 @@ class PairedTimes:
         found = []
         for side, profile in enumerate(self.profiles):
             order = [row for group in groups for row in group[side]]
-            group_of = np.repeat(range(len(groups)), [len(group[side]) for group in groups])
+            group_of = np.repeat(np.arange(len(groups)), [len(group[side]) for group in groups])
             found.append(np.zeros((len(groups), len(profile.launches))))
             np.add.at(found[-1], group_of, profile.launch_times[order])
         return found
