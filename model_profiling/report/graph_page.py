@@ -16,7 +16,7 @@ from model_profiling.analysis.run.program_pair import PairNode, ProgramPair, pai
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.timing.breakdown import InstanceTime, file_line
 from model_profiling.analysis.timing.profile import RUNTIME
-from model_profiling.analysis.timing.spans import Timeline
+from model_profiling.analysis.timing.spans import Timeline, typical_timeline
 from model_profiling.report import change_words, numbers
 from model_profiling.report.words import unique_labels
 
@@ -257,7 +257,7 @@ def linked_timelines(pair: ProgramPair) -> dict[str, Any]:
     timelines = {}
     for which, side in (("before", pair.before), ("after", pair.after)):
         rows = {row: number for number, part in enumerate(parts) for row in getattr(part, f"{which}_rows")}
-        timelines[which] = timeline_data(side.timeline, side.breakdown.instances, rows)
+        timelines[which] = timeline_data(typical_timeline(side.profile), side.breakdown.instances, rows)
     return {
         "labels": {"before": f"before: {pair.before.name}", "after": f"now: {pair.after.name}"},
         "timelines": timelines,

@@ -107,7 +107,7 @@ def wrong_outputs(export: ExportRecord | None, found: Sequence[Agreement]) -> li
 def against_eager(
     name: str, outputs: list[Array], home: Path, export: ExportRecord | None, phase: Phase | None
 ) -> Agreement | None:
-    """Return outputs held against what eager PyTorch computed at export; None where either was not kept."""
+    """Return outputs compared with what eager PyTorch computed at export; None where either was not kept."""
     eager = expected_outputs(home, export) if phase is None else expected_logits(home, export, phase)
     if export is None or not eager or not outputs:
         return None

@@ -9,20 +9,19 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from model_profiling.analysis.compare.comparison import ProfileComparison
+from model_profiling.analysis.compare.metrics import ExperimentMetrics
+from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
+from model_profiling.analysis.llm.phases import DepthCost
 from model_profiling.analysis.movement.movement import DataMovement, data_movement, place_of
+from model_profiling.analysis.process.memory import ProgramMemory
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline, roofs_by_row
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.store.artifacts import ExportRecord
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.compare.comparison import ProfileComparison
-    from model_profiling.analysis.compare.metrics import ExperimentMetrics
-    from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phases import DepthCost, PhaseMetrics
-    from model_profiling.analysis.process.memory import Memory, ProgramMemory
-    from model_profiling.analysis.process.startup import Startup
 
 _MOST_LINES = 3
 # A call that is longer than this is named without its arguments.
@@ -99,18 +98,18 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
     """All that rules may look at, and which rows of the breakdown earlier findings have claimed."""
 
     breakdown: Breakdown
-    comparison: "ProfileComparison | None" = None
+    comparison: ProfileComparison | None = None
     export: ExportRecord | None = None
     graph: "ModelGraph | None" = None
     roofline: Roofline | None = None
     # None: this number of threads was the only one.
-    threads: "ThreadEvidence | None" = None
+    threads: ThreadEvidence | None = None
     claimed: set[int] = set()
     # Start-up and memory of the experiment, and what the .pte says of memory by itself.
-    measured: "ExperimentMetrics | None" = None
-    program: "ProgramMemory | None" = None
+    measured: ExperimentMetrics = ExperimentMetrics("ok", None, "traced executions", None, [], 0)
+    program: ProgramMemory | None = None
     # Of a language model's decode: experiments that differ from this one only in their depth, itself among them.
-    depths: "list[DepthCost]" = []
+    depths: list[DepthCost] = []
 
     @functools.cached_property
     def movement(self) -> DataMovement:
@@ -145,19 +144,6 @@ class Evidence(msgspec.Struct, frozen=True, dict=True):
             return f"{found[0].source_line} and {counted(more, 'more line')}: {what}"
         code = found[0].source.code if found[0].source is not None else ""
         return f"{found[0].source_line}: {what.replace(origin, _call(code, origin), 1) if origin else what}"
-
-    @property
-    def phase(self) -> "PhaseMetrics | None":
-        """Of a language model: the phase that was measured."""
-        return self.measured.phase if self.measured is not None else None
-
-    @property
-    def startup(self) -> "Startup | None":
-        return self.measured.startup if self.measured is not None else None
-
-    @property
-    def memory(self) -> "Memory | None":
-        return self.measured.memory if self.measured is not None else None
 
     @property
     def roofs(self) -> dict[int, OperatorRoof]:

@@ -34,11 +34,10 @@ def undone_transposes(e: Evidence) -> Iterator[Finding]:
 
 def border_layout(e: Evidence) -> Iterator[Finding]:
     """Yield findings about NCHW inputs and outputs that XNNPACK transposes; a caller who uses NHWC needs neither."""
-    # The export could still ask for it; conversions between delegates do not cancel.
-    asked = e.export.request if e.export is not None else None
     if e.graph is None or e.export is None or e.export.io_layout == "channels_last":
         return
-    if asked is not None and asked.delegation == "per-op":
+    # The export could still ask for it; conversions between delegates do not cancel.
+    if e.export.request.delegation == "per-op":
         return
     from model_profiling.formats.pte.borders import inputs_to_nhwc, outputs_to_nchw
 

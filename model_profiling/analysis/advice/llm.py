@@ -31,7 +31,7 @@ _GROWN = 1.2
 
 def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
     """Yield a finding where prefill computes logits of every token, and generation needs those of the last."""
-    phase = e.phase
+    phase = e.measured.phase
     if phase is None or phase.kind != "prefill" or phase.tokens < 2 or e.graph is None:
         return
     linear = {n: step.outputs for n, step in enumerate(e.graph.flow.steps) if base_name(step.op) in LINEAR}
@@ -56,7 +56,7 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
 
 def plain_attention(e: Evidence) -> Iterator[Finding]:
     """Yield findings about attention and its cache written with ordinary operators."""
-    if e.phase is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
+    if e.measured.phase is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
         return
     copies = _cache_copies(e, e.graph)
     if not copies:
@@ -92,7 +92,7 @@ def _cache_copies(e: Evidence, graph: "ModelGraph") -> list[int]:
 
 def decode_runtime(e: Evidence) -> Iterator[Finding]:
     """Yield findings about ExecuTorch's own time in decode, where all instructions run again for each token."""
-    phase = e.phase
+    phase = e.measured.phase
     rows = e.free(lambda entry: entry.category == RUNTIME)
     if phase is None or phase.kind != "decode" or e.share(rows) < _MUCH_RUNTIME:
         return
@@ -110,7 +110,7 @@ def decode_runtime(e: Evidence) -> Iterator[Finding]:
 
 def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
     """Decode reads all weights for one token: where the roofs show it, smaller weights help and threads do not."""
-    phase = e.phase
+    phase = e.measured.phase
     if phase is None or phase.kind != "decode":
         return
     roofs = {row: roof for row, roof in e.roofs.items() if e.breakdown.instances[row].category == "GEMM"}
@@ -136,7 +136,7 @@ def decode_is_memory_bound(e: Evidence) -> Iterator[Finding]:
 
 def attention_grows(e: Evidence) -> Iterator[Finding]:
     """Yield findings about attention at several depths: what it costs grows with the context, and all else does not."""
-    phase = e.phase
+    phase = e.measured.phase
     depths = sorted(e.depths, key=lambda cost: cost.depth)
     if phase is None or phase.kind != "decode" or len(depths) < 2 or phase.depth != depths[-1].depth:
         return

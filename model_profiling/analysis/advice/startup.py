@@ -19,7 +19,7 @@ _WEIGHT_CACHE = "Try `weight_cache: true` in a config: delegates with the same w
 
 def memory_growth(e: Evidence) -> Iterator[Finding]:
     """Yield findings about a process that takes more memory with every inference."""
-    memory = e.memory
+    memory = e.measured.memory
     if memory is None or not memory.leak or memory.growth_per_execution_bytes is None:
         return
     each = shown_mib(memory.growth_per_execution_bytes)
@@ -40,7 +40,7 @@ def memory_growth(e: Evidence) -> Iterator[Finding]:
 
 def packing(e: Evidence) -> Iterator[Finding]:
     """Yield a finding where loading the method, mostly packing weights, takes most of the time to the first result."""
-    start, memory = e.startup, e.memory
+    start, memory = e.measured.startup, e.measured.memory
     if start is None or (e.program is not None and not e.program.all_constant_bytes):
         return
     load, whole = start.method.median_ms, start.first_result.median_ms
@@ -62,18 +62,18 @@ def packing(e: Evidence) -> Iterator[Finding]:
 def _weight_cache(e: Evidence) -> str:
     """Return what to try where delegates may share weights and do not."""
     delegates = sum(each.delegates for each in e.program.delegates) if e.program is not None else 0
-    return _WEIGHT_CACHE if delegates > 1 and e.measured is not None and e.measured.weight_cache != "on" else ""
+    return _WEIGHT_CACHE if delegates > 1 and e.measured.weight_cache != "on" else ""
 
 
 def first_inference_memory(e: Evidence) -> Iterator[Finding]:
     """Yield a finding where the first inference allocates much more than was planned at export: delegates need it."""
-    unplanned, memory = _unplanned(e), e.memory
-    if e.phase is not None and e.phase.kind == "decode":
+    unplanned, memory = _unplanned(e), e.measured.memory
+    if e.measured.phase is not None and e.measured.phase.kind == "decode":
         return  # what comes first there is filling the cache
     if memory is None or unplanned is None or unplanned < _LEAST_BYTES or unplanned < _MOST * memory.peak_bytes / 2:
         return
     step = "Look for the largest intermediate value inside a delegate: a smaller resolution, batch or dtype shrinks it."
-    if e.measured is not None and e.measured.workspace == "disabled":
+    if e.measured.workspace == "disabled":
         step += " `workspace: global` in a config lets delegates share this memory."
     planned = f", {shown_mib(e.program.planned_bytes)} of it planned" if e.program is not None else ""
     yield e.measurement(
@@ -84,14 +84,14 @@ def first_inference_memory(e: Evidence) -> Iterator[Finding]:
         [
             f"after loading {shown_mib(memory.after_load_bytes or 0)}, "
             f"after the first inference {shown_mib(memory.after_first_bytes or 0)}",
-            f"XNNPACK's workspace: {e.measured.workspace or 'not known'}" if e.measured is not None else "",
+            f"XNNPACK's workspace: {e.measured.workspace or 'not known'}",
         ],
     )
 
 
 def _unplanned(e: Evidence) -> int | None:
     """Return what the first inference adds beyond the planned arenas, which it is the first to touch."""
-    memory = e.memory
+    memory = e.measured.memory
     if memory is None or memory.first_inference_bytes is None:
         return None
     return memory.first_inference_bytes - (e.program.planned_bytes if e.program is not None else 0)
@@ -99,7 +99,7 @@ def _unplanned(e: Evidence) -> int | None:
 
 def peak_memory(e: Evidence) -> Iterator[Finding]:
     """Yield findings about a peak far above what the file accounts for, for another reason than the first inference."""
-    memory = e.memory
+    memory = e.measured.memory
     if memory is None or e.program is None or memory.before_load_bytes is None:
         return
     expected = memory.before_load_bytes + e.program.planned_bytes + e.program.all_constant_bytes
@@ -126,7 +126,7 @@ def peak_memory(e: Evidence) -> Iterator[Finding]:
 
 def slow_first_inference(e: Evidence) -> Iterator[Finding]:
     """Yield findings about a first inference that takes much longer than later ones, which a user waits for."""
-    start, latency = e.startup, e.measured.latency if e.measured is not None else None
+    start, latency = e.measured.startup, e.measured.latency
     if start is None or latency is None:
         return
     first, later = start.first_inference.median_ms, latency.median_ms

@@ -1,4 +1,4 @@
-"""Two profiles held against each other: category by category, operator by operator, and what dominates now."""
+"""Two profiles compared: category by category, operator by operator, and what dominates now."""
 
 import hashlib
 from collections.abc import Sequence

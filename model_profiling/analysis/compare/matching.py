@@ -164,11 +164,8 @@ def _by_outer_module(sides: _Sides, inner: int, modules: set[str | None]) -> Non
 
     `inner` is the side that has these, and `modules` all of its modules.
     """
-    outer: dict[str, list[int]] = {}
-    for number in sides.left[1 - inner]:
-        module = sides.parts[1 - inner][number].module
-        if module and module not in modules:
-            outer.setdefault(module, []).append(number)
+    left = ((sides.parts[1 - inner][number].module, number) for number in sides.left[1 - inner])
+    outer = by_key((module, number) for module, number in left if module and module not in modules)
     within: dict[str, list[int]] = {}
     for number in sides.left[inner] if outer else ():
         parts = (sides.parts[inner][number].module or "").split(".")[:MOST_MODULES]

@@ -148,12 +148,16 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
     said = [*filter(None, (partial_note(record), _heat(manifest, record), too_many_threads(manifest, record)))]
     if latency is not None and said:
         latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
-    tracer, overhead = _tracer(samples), None
+    tracer = None
+    if samples is not None and samples.traced and samples.timed:
+        tracer = compare(("without", samples.timed), ("with", samples.traced), paired=False)
+    # Of too few of both nothing can be told; and a cost that cannot be told from none has no number.
+    measured = tracer is not None and tracer.reliable
+    overhead = None
+    if tracer is not None and measured and tracer.verdict == "slower":
+        overhead = (tracer.after_ms / tracer.before_ms - 1) * 100
     start, no_start = startup(samples, manifest.timing, record.mode, record.runner.kind)
     held, not_held = memory(samples, manifest.timing, record.mode, record.runner.kind)
-    # A cost that cannot be told from none has no number.
-    if tracer is not None and tracer.verdict == "slower":
-        overhead = (tracer.after_ms / tracer.before_ms - 1) * 100
     return ExperimentMetrics(
         status=PARTIAL_STATUS if record.partial else record.status,
         latency=latency,
@@ -161,7 +165,7 @@ def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -
         tracer_overhead_percent=overhead,
         disabled=record.features.disabled if record.features else [],
         nonfinite_outputs=sum(tensor.nonfinite for tensor in record.outputs),
-        tracer_overhead_measured=tracer is not None,
+        tracer_overhead_measured=measured,
         startup=start,
         startup_unknown=no_start,
         memory=held,
@@ -187,11 +191,3 @@ def latency_metrics(
         no_start = not_held = "an ETDump does not tell"
     known = (start, no_start, held, not_held)
     return ExperimentMetrics("ok", latency, source, None, [], 0, False, *known, phase=phase_metrics(phase, latency))
-
-
-def _tracer(samples: Samples | None) -> Comparison | None:
-    """Return executions with a tracer held against those without, where there are enough of both to tell anything."""
-    if samples is None or not samples.traced or not samples.timed:
-        return None
-    compared = compare(("without", samples.timed), ("with", samples.traced), paired=False)
-    return compared if compared.reliable else None

@@ -131,23 +131,18 @@ def _work(node: onnx.OrtNode) -> Work | None:
     """Return what a node has to do, as far as shapes in the profile tell; those of packed weights are not there."""
     if not node.inputs or not node.outputs:
         return None
-    element = ONNX_ELEMENTS.get(node.inputs[0].dtype, node.inputs[0].dtype)
-    product, sizes = _product(node), [_bytes(tensor) for tensor in (*node.inputs, *node.outputs)]
-    kind = _class(node).kind
-    if element not in BITS or None in sizes or (classify(node.op_type).category in ("CONV", "GEMM") and not product):
+    tensors, product, kind = (*node.inputs, *node.outputs), _product(node), _class(node).kind
+    elements = [ONNX_ELEMENTS.get(tensor.dtype, tensor.dtype) for tensor in tensors]
+    needs_product = classify(node.op_type).category in ("CONV", "GEMM")
+    if not all(element in BITS for element in elements) or (needs_product and not product):
         return None
-    known = [size or 0 for size in sizes]
-    read, written = known[: len(node.inputs)], sum(known[len(node.inputs) :])
+    sizes = [prod(tensor.shape) * BITS[name] // 8 for tensor, name in zip(tensors, elements, strict=True)]
+    element, read, written = elements[0], sizes[: len(node.inputs)], sum(sizes[len(node.inputs) :])
     if product is None or kind == "batch matmul":
         macs = product.multiply_accumulates if product else 0
         return Work(element, 0, sum(read), written, product, macs)
     weights = product.n * product.k * product.count * BITS[element] // 8
     return Work(element, weights, read[0], written, product, product.multiply_accumulates)
-
-
-def _bytes(tensor: onnx.OrtTensor) -> int | None:
-    bits = BITS.get(ONNX_ELEMENTS.get(tensor.dtype, tensor.dtype))
-    return None if bits is None else prod(tensor.shape) * bits // 8
 
 
 def _product(node: onnx.OrtNode) -> Product | None:

@@ -3,7 +3,6 @@
 Every operator is in one part, and the runtime's own time is one, so that parts add up to the whole on both sides.
 """
 
-import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, 
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
 from model_profiling.analysis.timing.intervals import Interval, Numbers, difference_intervals, part_intervals
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
-from model_profiling.analysis.timing.spans import Timeline, typical_timeline
 from model_profiling.base.records import sum_by_key
 
 Matched = Literal[How, "only before", "only after", "runtime", "others"]
@@ -52,10 +50,6 @@ class ProfiledProgram:
     breakdown: Breakdown
     unlinked: str = ""
     origin: ProgramOrigin | None = None
-
-    @functools.cached_property
-    def timeline(self) -> Timeline:
-        return typical_timeline(self.profile)
 
 
 class PartChange(msgspec.Struct, frozen=True):
@@ -169,7 +163,7 @@ class PairedTimes:
         found = []
         for side, profile in enumerate(self.profiles):
             order = [row for group in groups for row in group[side]]
-            group_of = np.repeat(range(len(groups)), [len(group[side]) for group in groups])
+            group_of = np.repeat(np.arange(len(groups)), [len(group[side]) for group in groups])
             found.append(np.zeros((len(groups), len(profile.launches))))
             np.add.at(found[-1], group_of, profile.launch_times[order])
         return found
@@ -262,7 +256,10 @@ def _source(entry: InstanceTime) -> SourceLine | None:
 def _groups(sides: Sequence[Sequence[InstanceTime]], linked: Sequence[bool]) -> list[_Group]:
     """Return what is one in both programs. Where only one has lines, its lines hold what their operators match."""
     by_line = all(linked)
-    parts = [_lines(side) if by_line else _operators(side) for side in sides]
+    parts = [
+        _lines(side) if by_line else [_part(side, [row], []) for row, x in enumerate(side) if x.where != "runtime"]
+        for side in sides
+    ]
     groups = [_group(parts, match) for match in match_parts(*parts)]
     if by_line or not any(linked):
         return groups
@@ -297,10 +294,6 @@ def _lines(side: Sequence[InstanceTime]) -> list[ProgramPart]:
             waiting.append(row)
     last[0].extend(waiting)
     return [_part(side, every, own) for every, own in rows.values()]
-
-
-def _operators(side: Sequence[InstanceTime]) -> list[ProgramPart]:
-    return [_part(side, [row], []) for row, entry in enumerate(side) if entry.where != "runtime"]
 
 
 def _part(side: Sequence[InstanceTime], rows: list[int], own: list[int]) -> ProgramPart:

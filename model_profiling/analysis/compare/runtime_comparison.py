@@ -67,7 +67,7 @@ def _holder(part: PartChange) -> str:
 ChangeT = TypeVar("ChangeT", PartChange, ModuleChange, ProgramChanges)
 # What a tracer may cost without a word.
 _NOTICEABLE = 0.05
-# What outputs are held against where the export kept them.
+# What outputs are compared with where the export kept them.
 EAGER_AT_EXPORT = "eager PyTorch, as it was exported"
 
 
@@ -141,7 +141,7 @@ class RuntimeSide:
 
 @dataclass(frozen=True)
 class Reference:
-    """What outputs are held against, and what the dtype explains of a difference."""
+    """What outputs are compared with, and what the dtype explains of a difference."""
 
     name: str
     outputs: list[Array]
@@ -152,7 +152,7 @@ class Reference:
 def compare_runtimes(
     sides: Sequence[RuntimeSide], reference: Reference, preferred: str
 ) -> tuple[list[RuntimeRow], str, str]:
-    """Return a row for each side, the name of the baseline and of what outputs are held against.
+    """Return a row for each side, the name of the baseline and of what outputs are compared with.
 
     The baseline is `preferred`, or the first whose outputs are right. Without outputs of the reference, those of the
     first side that has some are it.
@@ -178,7 +178,7 @@ def compare_runtimes(
 
 
 def _described(side: RuntimeSide, reference: Reference) -> RuntimeRow:
-    """Return the row of a side that was measured, not yet held against the baseline."""
+    """Return the row of a side that was measured, not yet compared with the baseline."""
     notes = list(side.row.notes)
     starts = with_first_result(side.starts or side.processes)
     first = next((each for each in with_first_result(side.processes) if each.launch == 0), None)
@@ -219,21 +219,15 @@ def with_tracing_cost(
         for latency, ms in zip(latencies, traced, strict=True)
     ]
 
-    def widened(change: ChangeT) -> ChangeT:
-        if change.low_ms is None or change.high_ms is None:
-            return change
-        low, high = change.low_ms - costs[1] * change.after_ms, change.high_ms + costs[0] * change.before_ms
+    def widened(change: ChangeT, overhead: bool = False) -> ChangeT:
+        low, high = change.low_ms, change.high_ms
+        if overhead or low is None or high is None:
+            return msgspec.structs.replace(change, low_ms=None, high_ms=None)
+        low, high = low - costs[1] * change.after_ms, high + costs[0] * change.before_ms
         return msgspec.structs.replace(change, low_ms=low, high_ms=high)
 
-    unknown = {"low_ms": None, "high_ms": None}
-    parts = [
-        msgspec.structs.replace(part, **unknown) if part.matched == "runtime" else widened(part)
-        for part in changes.parts
-    ]
-    modules = [
-        msgspec.structs.replace(module, **unknown) if module.module == OVERHEAD else widened(module)
-        for module in changes.modules
-    ]
+    parts = [widened(part, part.matched == "runtime") for part in changes.parts]
+    modules = [widened(module, module.module == OVERHEAD) for module in changes.modules]
     longer = [
         f"{name} took {100 * cost / (1 - cost):.0f} % longer with its profiler, which intervals allow for"
         for name, cost in zip((changes.before, changes.after), costs, strict=True)

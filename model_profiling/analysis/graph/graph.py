@@ -162,14 +162,14 @@ def _that_ran(nodes: list[XnnpackNode], every: Sequence[XnnpackNode], ran: int) 
     if len(nodes) <= ran:
         return nodes
     readers = by_key((value.number, (node.op, place)) for node in every for place, value in enumerate(node.inputs))
-    kept = [node for node in nodes if not (node.op == TRANSPOSE and _becomes_flag(node, readers))]
+    kept = []
+    for node in nodes:
+        axes = len(node.permutation)
+        swaps_last = axes >= 2 and node.permutation == (*range(axes - 2), axes - 1, axes - 2)
+        inside = node.op == TRANSPOSE and swaps_last and node.outputs[0].external is None
+        if not inside or readers.get(node.outputs[0].number) != [("BatchMatrixMultiply", 1)]:
+            kept.append(node)
     return kept if len(kept) == ran else nodes
-
-
-def _becomes_flag(node: XnnpackNode, readers: Mapping[int, Sequence[tuple[str, int]]]) -> bool:
-    out, axes = node.outputs[0], len(node.permutation)
-    swaps_last = axes >= 2 and node.permutation == (*range(axes - 2), axes - 1, axes - 2)
-    return swaps_last and out.external is None and readers.get(out.number) == [("BatchMatrixMultiply", 1)]
 
 
 def _parts(

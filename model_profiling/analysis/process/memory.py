@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -15,9 +15,6 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.records import by_key
 from model_profiling.store.made_by import RunnerKind
 from model_profiling.store.run_directory import Mode, Process, Samples, Timing, Turn
-
-if TYPE_CHECKING:
-    from model_profiling.formats.pte import Delegate, Program
 
 # Linux counts a process's pages in batches, which one reading may miss: growth below this is no growth. A single
 # process has to show more, since nothing says how much others would differ.
@@ -168,7 +165,7 @@ def _points(process: Process, turns: Sequence[Turn]) -> list[tuple[float, int]]:
 def compare_memory(
     before: tuple[str, Sequence[Process]], after: tuple[str, Sequence[Process]], paired: bool
 ) -> MemoryComparison | None:
-    """Hold the peak of `after` against that of `before`, process by process, as latency is compared."""
+    """Compare the peak of `after` with that of `before`, process by process, as latency is compared."""
     old, new = with_known_peak(before[1]), with_known_peak(after[1])
     # A peak that was sampled, of a runner that says nothing of itself, is no match for one that the system kept.
     sampled = [all(process.resident_loaded == 0 for process in those) for those in (old, new)]
@@ -235,6 +232,7 @@ def program_memory(model: Path | None) -> ProgramMemory | None:
     if model is None:
         return None
     from model_profiling.formats import pte
+    from model_profiling.formats.pte import xnnpack_graph
     from model_profiling.formats.pte.sequence import sequence_program
 
     try:
@@ -242,24 +240,16 @@ def program_memory(model: Path | None) -> ProgramMemory | None:
         method = program.method(_METHOD) or next(iter(program.methods), None)
         if method is None:
             return None
-        backends: dict[str, set[Delegate]] = {}
-        for delegate in method.delegates:
-            backends.setdefault(delegate.backend, set()).add(delegate)
-        delegates = [_data(program, backend, blobs) for backend, blobs in backends.items()]
+        delegates = []
+        for backend, every in by_key((delegate.backend, delegate) for delegate in method.delegates).items():
+            blobs = set(every)
+            of_xnnpack = blobs if backend == xnnpack_graph.BACKEND else ()
+            sizes = [size for blob in of_xnnpack if (size := xnnpack_graph.constant_bytes(program, blob)) is not None]
+            constants = sum(sizes) if len(sizes) == len(blobs) else None
+            delegates.append(DelegateData(backend, len(blobs), sum(blob.size for blob in blobs), constants))
     except InputError:
         return None
     arenas = [Arena(number, size) for number, size in enumerate(method.planned, 1)]
     sequence = sequence_program(program)
     kept = sequence.cache_bytes if sequence is not None else 0
     return ProgramMemory(method.name, arenas, program.constant_bytes, program.named_bytes, delegates, kept)
-
-
-def _data(program: "Program", backend: str, blobs: "set[Delegate]") -> DelegateData:
-    from model_profiling.formats.pte import xnnpack_graph
-
-    sizes: list[int | None] = [None]
-    if backend == xnnpack_graph.BACKEND:
-        sizes = [xnnpack_graph.constant_bytes(program, blob) for blob in blobs]
-    known = [size for size in sizes if size is not None]
-    constants = sum(known) if len(known) == len(sizes) else None
-    return DelegateData(backend, len(blobs), sum(blob.size for blob in blobs), constants)

@@ -83,7 +83,7 @@ class Scaling(msgspec.Struct, frozen=True):
 def scaling(
     manifest: Manifest, turns: Mapping[str, Sequence[Turn]], comparisons: Sequence[Comparison]
 ) -> Scaling | None:
-    """Hold each number of threads against the fewest; None if no experiments differ only in their threads.
+    """Compare each number of threads with the fewest; None if no experiments differ only in their threads.
 
     `turns` are those that may be called latency, and `comparisons` the pairs of experiments that were compared.
     """
@@ -139,15 +139,12 @@ def _curve(members: Sequence[ExperimentRecord], turns: Mapping[str, Sequence[Tur
 
     fewest = members[0]
     compared = [against(fewest, record) for record in members[1:]]
-    medians = {
-        record.name: float(np.median([ns for turn in turns[record.name] for ns in turn.ns])) / 1e6 for record in members
-    }
-    points = [ThreadPoint(fewest.name, fewest.threads, medians[fewest.name], 1.0, 1.0, 1.0, FEWEST, 1.0, True)]
-    for record, found in zip(members[1:], compared, strict=True):
-        low = found.low if found.high is not None else None
-        own = {"threads": record.threads, "efficiency": found.ratio * fewest.threads / record.threads}
-        facts = {"median_ms": medians[record.name], "speedup": found.ratio, "low": low}
-        points.append(record_of(ThreadPoint, found, experiment=record.name, **own, **facts))
+    ms = [float(np.median([ns for turn in turns[record.name] for ns in turn.ns])) / 1e6 for record in members]
+    points = [ThreadPoint(fewest.name, fewest.threads, ms[0], 1.0, 1.0, 1.0, FEWEST, 1.0, True)]
+    for record, median, found in zip(members[1:], ms[1:], compared, strict=True):
+        own = {"experiment": record.name, "threads": record.threads, "median_ms": median, "speedup": found.ratio}
+        low, efficiency = found.low if found.high is not None else None, found.ratio * fewest.threads / record.threads
+        points.append(record_of(ThreadPoint, found, low=low, efficiency=efficiency, **own))
     disabled = fewest.features.disabled if fewest.features else fewest.disable_features
     if any(found.high is None for found in compared):
         return ThreadCurve(disabled, points, None, unknown=_TOO_FEW)

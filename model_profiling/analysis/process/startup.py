@@ -131,7 +131,7 @@ def _page_cache(starts: Sequence[Process]) -> PageCache:
 def compare_startups(
     before: tuple[str, Sequence[Process]], after: tuple[str, Sequence[Process]], paired: bool, contended: bool = False
 ) -> StartupComparison | None:
-    """Hold `after` against `before`; paired means that launch n of both came one after the other."""
+    """Compare `after` with `before`; paired means that launch n of both came one after the other."""
     old, new = with_first_result(before[1]), with_first_result(after[1])
     if not old or not new:
         return None

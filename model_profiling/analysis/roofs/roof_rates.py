@@ -5,6 +5,7 @@ norm with portable layer norms. A rate between the probes is read off the neares
 logarithms of their sizes, because twice as wide means as much for a small product as for a large one.
 """
 
+import hashlib
 import math
 import os
 import re
@@ -327,8 +328,6 @@ def roofs_bytes(roofs: Roofs) -> bytes:
 
 def _said(data: bytes) -> str:
     """Return a hash of what a file of roofs says beside its hash, however it is laid out."""
-    import hashlib
-
     fields = {name: value for name, value in msgspec.json.decode(data).items() if name != "sha256"}
     return hashlib.sha256(msgspec.json.encode(fields, order="deterministic")).hexdigest()
 

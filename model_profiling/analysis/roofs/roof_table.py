@@ -49,7 +49,7 @@ class KindRow(msgspec.Struct, frozen=True):
 
 
 def kind_rows(roofs: roof_rates.Roofs) -> list[KindRow]:
-    """Return the kinds that operators are held against, sorted, without products of whole matrices."""
+    """Return the kinds that operators are compared with, sorted, without products of whole matrices."""
     fewest = min((entry.threads for entry in roofs.measurements), default=1)
     found: dict[str, dict[str, list[roof_rates.ProbeResult]]] = {}
     for entry in roofs.measurements:

@@ -1,7 +1,7 @@
 """How far each operator is from what its CPU reaches at its best, and what would be saved if all were there.
 
 An operator that multiplies matrices is held back by one of two roofs: the best rate of the multipliers, or the bytes it
-has to move at the best rate of the memory they are in. All others are held against probes of their own kind and of a
+has to move at the best rate of the memory they are in. All others are compared with probes of their own kind and of a
 similar shape: what a GELU costs, or a 7x7 window, is no headroom. Where none was measured, an operator has no roof.
 A roof is measured, not calculated: operators can come out above it.
 """
@@ -142,10 +142,28 @@ class GroupWork(msgspec.Struct, frozen=True):
 def group_work(breakdown: Breakdown, rows: Sequence[int], roofs: Mapping[int, OperatorRoof]) -> GroupWork:
     """Return the work of some rows of a breakdown; `roofs` are those of the rows that have one."""
     works = [work for row in rows if (work := breakdown.instances[row].work) is not None]
-    found = GroupWork() if len(works) < len(rows) else _summed(breakdown, rows, works)
     reached = of_roof(breakdown, rows, roofs)
     saved = sum(roofs[row].headroom_ms for row in rows if row in roofs) if reached is not None else None
-    return msgspec.structs.replace(found, of_roof=reached, headroom_ms=saved)
+    if len(works) < len(rows):
+        return GroupWork(of_roof=reached, headroom_ms=saved)
+    products = {work.product for work in works}
+    product = products.pop() if len(products) == 1 else None
+    macs = sum(work.multiply_accumulates for work in works)
+    moved = sum(work.bytes for work in works)
+    ms = sum(breakdown.instances[row].ms for row in rows)
+    todo = 2 * macs or moved
+    return GroupWork(
+        **(msgspec.structs.asdict(product) if product else {}),
+        multiply_accumulates=macs,
+        bytes_read=sum(work.read_bytes for work in works),
+        bytes_written=sum(work.written_bytes for work in works),
+        weight_bytes=sum(work.weight_bytes for work in works),
+        intensity=2 * macs / moved if macs and moved else None,
+        rate=todo / ms / 1e6 if todo and ms >= SHORTEST_MS * len(rows) else None,
+        rate_unit="" if not todo else "GOP/s" if macs else "GB/s",
+        of_roof=reached,
+        headroom_ms=saved,
+    )
 
 
 def of_roof(breakdown: Breakdown, rows: Sequence[int], roofs: Mapping[int, OperatorRoof]) -> float | None:
@@ -166,22 +184,3 @@ def compute_of_roof(breakdown: Breakdown, roofs: Mapping[int, OperatorRoof]) -> 
 
 def roofs_by_row(roofline: Roofline | None) -> dict[int, OperatorRoof]:
     return {} if roofline is None else roofline.by_row
-
-
-def _summed(breakdown: Breakdown, rows: Sequence[int], works: list[Work]) -> GroupWork:
-    products = {work.product for work in works}
-    product = products.pop() if len(products) == 1 else None
-    macs = sum(work.multiply_accumulates for work in works)
-    moved = sum(work.bytes for work in works)
-    ms = sum(breakdown.instances[row].ms for row in rows)
-    todo = 2 * macs or moved
-    return GroupWork(
-        **(msgspec.structs.asdict(product) if product else {}),
-        multiply_accumulates=macs,
-        bytes_read=sum(work.read_bytes for work in works),
-        bytes_written=sum(work.written_bytes for work in works),
-        weight_bytes=sum(work.weight_bytes for work in works),
-        intensity=2 * macs / moved if macs and moved else None,
-        rate=todo / ms / 1e6 if todo and ms >= SHORTEST_MS * len(rows) else None,
-        rate_unit="" if not todo else "GOP/s" if macs else "GB/s",
-    )

@@ -10,7 +10,7 @@ from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.compare.comparison import KernelComparison, ProfileComparison
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.operator_scaling import CurveOperators
-from model_profiling.analysis.compare.program_changes import ProgramChanges
+from model_profiling.analysis.compare.program_changes import ProfiledProgram, ProgramChanges
 from model_profiling.analysis.movement.movement import DataMovement
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.sme2.coverage import Coverage
@@ -71,32 +71,32 @@ class AnalysisSummary(msgspec.Struct, frozen=True, tag="analysis_summary", tag_f
 
 
 class DumpAnalysis(msgspec.Struct, frozen=True):
-    """A summary, and the profiles behind it for whoever writes every execution down.
+    """A summary, and the programs behind it for whoever compares them or writes every execution down.
 
     `unlinked` says why no operator has a line of PyTorch, if that is so.
     """
 
     summary: AnalysisSummary
-    profiles: dict[str, Profile]
+    programs: dict[str, ProfiledProgram]
     unlinked: str = ""
 
 
 def analyse_dumps(paths: list[Path], table: CategoryTable) -> DumpAnalysis:
     """Analyse dumps that come without a run directory; latency is then not known, only traced time."""
-    loaded = {}
+    programs: dict[str, ProfiledProgram] = {}
+    experiments = {}
     for path in paths:
-        name = path.stem if path.stem not in loaded else str(path)
+        name = path.stem if path.stem not in programs else str(path)
         parts, notes = _parts(path, table)
         if path.with_name(path.stem + KERNEL_TRACE).is_file():
             parts, notes = [part.without_times() for part in parts], [*notes, _KERNELS_TRACED]
         for number, part in enumerate(parts, 1):
-            loaded[name if len(parts) == 1 else f"{name}#{number}"] = (path, part, notes)
-    experiments = {
-        name: describe(path, notes, Evidence(break_down(profile))) for name, (path, profile, notes) in loaded.items()
-    }
+            own = name if len(parts) == 1 else f"{name}#{number}"
+            programs[own] = ProfiledProgram(own, part, break_down(part))
+            experiments[own] = describe(path, notes, Evidence(programs[own].breakdown))
     note = "ETDumps without a run directory: times include tracer overhead; model and machine are unknown"
     summary = AnalysisSummary("", "", "", experiments, [], None, [note])
-    return DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()})
+    return DumpAnalysis(summary, programs)
 
 
 def _parts(path: Path, table: CategoryTable) -> tuple[list[Profile], list[str]]:
@@ -156,13 +156,11 @@ def read_timeline(path: Path, table: CategoryTable) -> Profile:
     import csv  # no other reading of a dump needs it
 
     try:
-        rows = list(csv.DictReader(io.StringIO(files.content(path).decode(), newline="")))
+        return _profile(list(csv.DictReader(io.StringIO(files.content(path).decode(), newline=""))), table)
     except OSError as error:
         raise InputError(f"timeline {path} cannot be read: {error.strerror}", _HINT) from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise InputError(f"timeline {path} is not a CSV file: {error}", _HINT) from None
-    try:
-        return _profile(rows, table)
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise InputError(f"timeline {path} is not one the kit wrote: {error}", _HINT) from None
 
@@ -182,13 +180,12 @@ def _profile(rows: list[dict[str, str]], table: CategoryTable) -> Profile:
     shape = (executions, len(rows) // executions)
     times = np.array([float(row["duration_ms"]) for row in rows]).reshape(shape) * 1e6
     starts = np.array([float(row["start_ms"]) for row in rows]).reshape(shape) * 1e6
-    instances = tuple(_instance(row, table) for row in rows[: shape[1]])
-    return Profile(instances, times.T.copy(), starts.T.copy(), times.sum(axis=1), np.arange(executions) // _TURN)
-
-
-def _instance(row: dict[str, str], table: CategoryTable) -> Instance:
-    known: dict[str, Where] = {"delegated": "delegated", "portable": "portable"}
-    where, kind = known.get(row["where"], "runtime"), OperatorClass("Other", "overhead")
-    if where != "runtime":
-        kind = table.classify(row["name"], where == "delegated")
-    return Instance(row["name"], row["operator"], where, int(row["chain"]), int(row["instruction"]), kind)
+    wheres: dict[str, Where] = {"delegated": "delegated", "portable": "portable"}
+    instances = []
+    for row in rows[: shape[1]]:
+        where, kind = wheres.get(row["where"], "runtime"), OperatorClass("Other", "overhead")
+        if where != "runtime":
+            kind = table.classify(row["name"], where == "delegated")
+        place = int(row["chain"]), int(row["instruction"])
+        instances.append(Instance(row["name"], row["operator"], where, *place, kind))
+    return Profile(tuple(instances), times.T.copy(), starts.T.copy(), times.sum(axis=1), np.arange(executions) // _TURN)

@@ -351,8 +351,9 @@ def why_in_order(model: ModelGraph | None, rows: list[InstanceTime], program: Pa
 def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
     """Return what each CONV and GEMM operator ran on, by a kernel trace of this experiment or one like it."""
     record, rows = run.manifest.experiments[experiment], _eligible(run, experiment)
+    mine = _chosen_by(record)
     for other, analysis in run.summary.experiments.items():
-        alike = other == experiment or _alike(record, run.manifest.experiments[other])
+        alike = other == experiment or (mine[2] is not None and mine == _chosen_by(run.manifest.experiments[other]))
         if alike and analysis.coverage is not None and (found := _of_coverage(rows, analysis.coverage)):
             return found
     if record.features is not None and "sme2" not in record.features.active:
@@ -360,11 +361,9 @@ def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:
     return dict.fromkeys(rows, KernelUse(None, why_not=_NOT_TRACED))
 
 
-def _alike(one: ExperimentRecord, other: ExperimentRecord) -> bool:
-    """Return whether two experiments choose the same kernels: all but how they were observed is the same."""
-    active = [set(x.features.active) if x.features is not None else None for x in (one, other)]
-    same = one.phase_kind == other.phase_kind and one.method == other.method
-    return same and active[0] is not None and active[0] == active[1]
+def _chosen_by(record: ExperimentRecord) -> tuple[str, str, set[str] | None]:
+    """Return what kernels are chosen by; how an experiment is observed is nothing of that."""
+    return record.phase_kind, record.method, {*record.features.active} if record.features is not None else None
 
 
 def _emulated(run: RunData, experiment: str) -> tuple[dict[int, KernelUse], list[str]]:

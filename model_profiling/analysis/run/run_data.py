@@ -153,9 +153,9 @@ class RunData:
     def summary(self) -> AnalysisSummary:
         return self.analysed.summary
 
-    @property
+    @functools.cached_property
     def profiles(self) -> dict[str, Profile]:
-        return self.analysed.profiles
+        return {name: program.profile for name, program in self.analysed.programs.items()}
 
     @property
     def metrics(self) -> Metrics:
@@ -350,7 +350,7 @@ class RunData:
     def remembered(self) -> dict[str, bytes | None]:
         """Return what is kept with the run, so that it says the same later and elsewhere; None: no longer.
 
-        The user's category table; the roofs that it was held against, and what is known of the layers' accuracy: the
+        The user's category table; the roofs that it was compared with, and what is known of the layers' accuracy: the
         .pte may be elsewhere then, and other roofs may be measured.
         """
         kept: dict[str, bytes | None] = {artifacts.CATEGORIES: self.table.text or None}

@@ -300,7 +300,7 @@ def validated_gain(run: RunData, target: str = DEFAULT) -> ValidatedGain:
 
 
 def traced_operators(run: RunData) -> int:
-    """Return how many CONV and GEMM operators of a run have kernels that the table can be held against."""
+    """Return how many CONV and GEMM operators of a run have kernels that the table can be compared with."""
     return sum(len(coverage.operators) for _, _, coverage in _traced(run))
 
 

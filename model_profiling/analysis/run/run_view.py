@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from model_profiling.analysis.compare.comparison import OperatorGroup, operator_groups, undisturbed
-from model_profiling.analysis.compare.program_changes import ProfiledProgram, ProgramChanges, program_changes
+from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes
 from model_profiling.analysis.graph.cost_tree import CostNode, cost_tree
 from model_profiling.analysis.movement.movement import place_of
 from model_profiling.analysis.roofs.roofline import Roofline
@@ -64,11 +64,8 @@ class RunView(RunData):
     @functools.cached_property
     def changes(self) -> Sequence[ProgramChanges]:
         """What the difference of each comparison consists of, by line and module."""
-        sides = {
-            name: ProfiledProgram(name, self.profiles[name], each.breakdown, self.analysed.unlinked)
-            for name, each in self.summary.experiments.items()
-        }
-        return [program_changes(sides[c.before], sides[c.after], c.paired) for c in self.summary.comparisons]
+        programs = self.analysed.programs
+        return [program_changes(programs[c.before], programs[c.after], c.paired) for c in self.summary.comparisons]
 
     def cost_tree(self, experiment: str) -> CostNode:
         """Return the time of an experiment by module, source line and operator."""
@@ -120,7 +117,7 @@ class RunView(RunData):
 
     @functools.cached_property
     def rooflines(self) -> dict[str, Roofline]:
-        """The experiments that were held against roofs."""
+        """The experiments that were compared with roofs."""
         found = {name: experiment.roofline for name, experiment in self.summary.experiments.items()}
         return {name: roofline for name, roofline in found.items() if roofline is not None}
 

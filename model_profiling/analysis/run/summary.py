@@ -6,12 +6,7 @@ import msgspec
 
 from model_profiling.analysis.accuracy.agreement import wrong_outputs
 from model_profiling.analysis.advice.rules import Evidence
-from model_profiling.analysis.compare.comparison import (
-    KernelComparison,
-    ProfileComparison,
-    compare_kernels,
-    compare_profiles,
-)
+from model_profiling.analysis.compare.comparison import KernelComparison, compare_kernels, compare_profiles
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence, operator_scaling
 from model_profiling.analysis.compare.program_changes import ProfiledProgram
@@ -67,7 +62,13 @@ def analyse_run(
         sides[name] = ProfiledProgram(name, profile, breakdown, sources.note)
     with_times = {name: side for name, side in sides.items() if has_times(manifest, name)}
     pairs = [pair for pair in manifest.compare_pairs if with_times.keys() >= {*pair}]
-    comparisons = [_compared(manifest, with_times[before], with_times[after]) for before, after in pairs]
+    comparisons = []
+    for before, after in pairs:
+        paired = done[before].session == done[after].session
+        found = compare_profiles(with_times[before], with_times[after], paired)
+        # With another ExecuTorch nothing was switched on that could leave an operator as it was.
+        other = other_executorch(manifest, before, after)
+        comparisons.append(msgspec.structs.replace(found, untouched=[]) if other else found)
     compared = {comparison.after: comparison for comparison in comparisons}
     curves, cpus = (metrics.scaling.curves, metrics.scaling.cpus) if metrics.scaling is not None else ([], None)
     scaled = (operator_scaling(curve, cpus, manifest, with_times) for curve in curves)
@@ -107,14 +108,7 @@ def analyse_run(
         operator_scaling=operators,
         kernel_comparisons=_kernel_comparisons(manifest, experiments),
     )
-    return dumps.DumpAnalysis(summary, {name: side.profile for name, side in sides.items()}, sources.note)
-
-
-def _compared(manifest: Manifest, before: ProfiledProgram, after: ProfiledProgram) -> ProfileComparison:
-    one, other = (manifest.experiments[side.name] for side in (before, after))
-    found = compare_profiles(before, after, one.session == other.session)
-    # With another ExecuTorch nothing was switched on that could leave an operator as it was.
-    return msgspec.structs.replace(found, untouched=[]) if other_executorch(manifest, one.name, other.name) else found
+    return dumps.DumpAnalysis(summary, sides, sources.note)
 
 
 def _kernel_comparisons(manifest: Manifest, experiments: dict[str, dumps.ExperimentAnalysis]) -> list[KernelComparison]:

@@ -1,4 +1,4 @@
-"""A forecast held against measurements of one machine: the record that is shared, and how errors are counted.
+"""A forecast compared with measurements of one machine: the record that is shared, and how errors are counted.
 
 A measured time has its interval. A prediction inside of it cannot be told from the measurement; one outside of it is
 off by the distance to the nearer end. Nothing in the record says who measured, or where.
@@ -190,7 +190,7 @@ def errors_of(times: Iterable[ValidatedTime]) -> Errors | None:
 def check_prediction(
     off_ms: float, predicted_ms: float, on_ms: float, low: float | None, high: float | None
 ) -> ValidatedTime:
-    """Hold a prediction against a measurement; `low` and `high` bound how many times faster on is than off."""
+    """Compare a prediction with a measurement; `low` and `high` bound how many times faster on is than off."""
     error = predicted_ms / on_ms - 1
     if low is None or high is None or not 0 < low <= high < math.inf:
         return ValidatedTime(off_ms, predicted_ms, on_ms, error)

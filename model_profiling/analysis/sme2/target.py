@@ -10,12 +10,12 @@ NEON has its units in each core, SME2 one unit in each cluster. More threads tha
 together than one thread for each unit.
 """
 
-import itertools
 import math
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
+import numpy as np
 
 from model_profiling.analysis.roofs.roof_rates import Roofs, read_roofs
 from model_profiling.analysis.sme2 import forecast_validation
@@ -243,12 +243,8 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         near = self.near_bytes.value if self.near_bytes is not None else 1.0
         known = {near: self.near_gb_s.value} | {float(n.split()[0]) * 2**20: f.value for n, f in self.load_gb_s.items()}
         known[2 * max(known) if self.load_gb_s else near + 1] = self.far_gb_s.value
-        points = sorted((math.log(at), math.log(rate)) for at, rate in known.items())
-        here = math.log(max(1, size))
-        for (at, rate), (after, slower) in itertools.pairwise(points):
-            if here <= after:
-                return math.exp(rate + (slower - rate) * max(0.0, here - at) / (after - at))
-        return self.far_gb_s.value
+        sizes, rates = np.log(sorted(known.items())).T
+        return math.exp(np.interp(math.log(max(1, size)), sizes, rates))
 
     def _memory_ns(self, work: Work) -> float:
         return work.bytes / self.bandwidth(work.bytes) if self.near_gb_s is not None and self.far_gb_s else 0.0

@@ -234,9 +234,8 @@ def _spreads(ns: npt.NDArray[np.float64]) -> list[Spread]:
     found: list[Spread] = []
     step = max(1, AT_ONCE // max(1, ns.shape[1]))
     for start in range(0, len(ns), step):
-        ms = np.sort(ns[start : start + step] / 1e6, axis=1)
+        ms = ns[start : start + step] / 1e6
         middle = median(ms)
-        mad = median(np.sort(np.abs(ms - middle[:, None]), axis=1))
-        columns = (middle.tolist(), mad.tolist(), quantile(ms, 0.95).tolist())
-        found += [Spread(*row) for row in zip(*columns, strict=True)]
+        mad = median(np.abs(ms - middle[:, None]))
+        found += map(Spread, middle.tolist(), mad.tolist(), quantile(ms, 0.95).tolist())
     return found

@@ -8,6 +8,7 @@ Where a name could go two ways:
 """
 
 import fnmatch
+import hashlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -125,7 +126,7 @@ class CategoryTable:
         # The file that the overrides were read from.
         self.text = text
         # What tells this table's answers from the built-in table's ("").
-        self.identity = _identity(overrides) if overrides else ""
+        self.identity = hashlib.sha256(repr(overrides).encode()).hexdigest() if overrides else ""
         by_name = {_key(name): override for name, override in (overrides or {}).items()}
         self._exact = {name: override for name, override in by_name.items() if not _is_pattern(name)}
         # A dump may have left out the namespace of a user's own operators, too.
@@ -157,16 +158,12 @@ class CategoryTable:
         exact = self._exact.get(name) or (None if known else self._without_namespace.get(name))
         if exact is not None or not self._patterns:
             return exact
-        spellings = [name] if delegated else [name, *_registered_names(name)]
+        # What an operator that a dump calls `name` may be registered as.
+        namespaces = () if delegated or "::" in name else _NAMESPACES_OF.get(_base(name), [_ATEN])
+        spellings = [name, *(f"{namespace}::{name}" for namespace in namespaces)]
         return next(
             (override for pattern, override in self._patterns if any(pattern.match(each) for each in spellings)), None
         )
-
-
-def _identity(overrides: Mapping[str, Override]) -> str:
-    import hashlib
-
-    return hashlib.sha256(repr(overrides).encode()).hexdigest()
 
 
 def _classify_delegated(operator: str) -> OperatorClass:
@@ -216,13 +213,6 @@ def _key(name: str) -> str:
 def _base(name: str) -> str:
     """Return the operator without its overload."""
     return name.split(".", 1)[0]
-
-
-def _registered_names(name: str) -> list[str]:
-    """Return what an operator that a dump calls `name` may be registered as."""
-    if "::" in name:
-        return []
-    return [f"{namespace}::{name}" for namespace in _NAMESPACES_OF.get(_base(name), [_ATEN])]
 
 
 _ALGORITHMS = {name.casefold(): name for name in ALGORITHMS}

@@ -189,7 +189,7 @@ def difference_intervals(
     before: Numbers, after: Numbers, shown: Numbers, paired: bool, among: int, resolution_ns: Numbers
 ) -> tuple[Numbers, Numbers] | None:
     """Return bounds of `after - before` for each part, which hold all together and hold `shown`; a part that one side
-    does not have took no time there. None where launches are too few, as of `part_intervals`."""
+    does not have took no time there. None where launches are too few, as in `part_intervals`."""
     reach = mean_reach(before, after, paired, among) if len(shown) else None
     if reach is None:
         return None

@@ -1,4 +1,4 @@
-"""Latency of one experiment, and two experiments held against each other with an honest interval."""
+"""Latency of one experiment, and two experiments compared, with an honest interval."""
 
 import itertools
 import math

@@ -272,24 +272,21 @@ def _instance(label: str, delegated: bool, chain: int, instruction: int, table: 
     return Instance(operator, operator, "portable", chain, instruction, table.classify_operator(operator, False))
 
 
-Numbers = npt.NDArray[np.float64]
-
-
-def median(ordered: Numbers) -> Numbers:
-    """Return the middle of each sorted row: the mean of the two in the middle where their number is even."""
-    size = ordered.shape[1]
-    result: Numbers = (ordered[:, (size - 1) // 2] + ordered[:, size // 2]) / 2
+# numpy's own of these two load masked arrays, which takes longer than most dumps do.
+def median(rows: Nanoseconds) -> Nanoseconds:
+    """Return the middle of each row."""
+    ordered, size = np.sort(rows, axis=1), rows.shape[1]
+    result: Nanoseconds = (ordered[:, (size - 1) // 2] + ordered[:, size // 2]) / 2
     return result
 
 
-def quantile(ordered: Numbers, share: float) -> Numbers:
-    """Return what `share` of each sorted row is below, on a straight line between neighbours, as numpy has it."""
-    place = share * (ordered.shape[1] - 1)
-    low = ordered[:, math.floor(place)]
-    high = ordered[:, min(math.floor(place) + 1, ordered.shape[1] - 1)]
+def quantile(rows: Nanoseconds, share: float) -> Nanoseconds:
+    """Return what `share` of each row is below, on a straight line between neighbours, as numpy has it."""
+    ordered, place = np.sort(rows, axis=1), share * (rows.shape[1] - 1)
+    low, high = ordered[:, math.floor(place)], ordered[:, min(math.floor(place) + 1, rows.shape[1] - 1)]
     part = place - math.floor(place)
     # From the nearer end, so that nothing is rounded past it.
-    result: Numbers = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
+    result: Nanoseconds = low + (high - low) * part if part < 0.5 else high - (high - low) * (1 - part)
     return result
 
 
@@ -313,11 +310,7 @@ def split_sizes(profile: Profile) -> list[Profile]:
 
 def describe_sizes(parts: list[Profile]) -> str:
     """Return `1 execution of 75.9 ms, 11 of 1.1 ms`."""
-    return ", ".join(f"{part.executions} of {_middle(part.execute[None])[0] / 1e6:.3g} ms" for part in parts)
-
-
-def _middle(rows: Nanoseconds) -> Nanoseconds:
-    return median(np.sort(rows, axis=1))
+    return ", ".join(f"{part.executions} of {median(part.execute[None])[0] / 1e6:.3g} ms" for part in parts)
 
 
 def _operators(profile: Profile) -> npt.NDArray[np.bool_]:
@@ -332,13 +325,13 @@ def _scale(profile: Profile) -> Nanoseconds:
     times = profile.times[_operators(profile) & (profile.times.max(axis=1) > _TIMED_NS)]
     if not len(times):
         return np.ones(profile.executions)
-    return _middle((times / np.maximum(times.min(axis=1, keepdims=True), 1)).T)
+    return median((times / np.maximum(times.min(axis=1, keepdims=True), 1)).T)
 
 
 def _another_size(profile: Profile, longer: npt.NDArray[np.int64], shorter: npt.NDArray[np.int64]) -> bool:
     """Return whether most operators took longer; where only a few did, something else happened to them."""
     least = _GAP_OF_ONE if min(len(longer), len(shorter)) == 1 else _GAP
-    before, after = (_middle(profile.times[:, group]) for group in (longer, shorter))
+    before, after = (median(profile.times[:, group]) for group in (longer, shorter))
     if before.sum() < least * after.sum():
         return False
     timed = (before > _TIMED_NS) & _operators(profile)
