@@ -198,10 +198,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def is_file(path: Path) -> bool:
     """Return whether there is a file; a name that none can have (too long, a zero in it) is of none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)  # noqa: PTH113 - where Path raises an error, it has none
 
 
 def open_file(path: Path) -> BinaryIO:

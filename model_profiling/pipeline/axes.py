@@ -20,7 +20,7 @@ from model_profiling.store.run_directory import extended_name, threads_name
 _LONGEST_LABEL = 20
 
 
-class Axis(NamedTuple):
+class ExperimentAxis(NamedTuple):
     """A field in which experiments may differ that are otherwise one, and what each is then called.
 
     If not all of them measure how they `start`, the first alone does unless it is asked for. Who has a single value is
@@ -34,17 +34,17 @@ class Axis(NamedTuple):
     loose: bool = True
 
 
-_THREADS = Axis("num_threads", "number of threads", lambda e, count: threads_name(e.name, count), loose=False)
-PHASES = Axis("phase", "phase", lambda e, phase: extended_name(e.name, e.num_threads, phase.in_names))
+_THREADS = ExperimentAxis("num_threads", "number of threads", lambda e, count: threads_name(e.name, count), loose=False)
+PHASES = ExperimentAxis("phase", "phase", lambda e, phase: extended_name(e.name, e.num_threads, phase.in_names))
 
 
-def _versions(choices: Iterable[str]) -> Axis:
+def _versions(choices: Iterable[str]) -> ExperimentAxis:
     labels = version_labels(list(dict.fromkeys(choices)))
 
     def named(experiment: Experiment, choice: str) -> str:
         return extended_name(experiment.name, experiment.num_threads, f"et{labels[choice]}")
 
-    return Axis("executorch", "ExecuTorch", named, start=True)
+    return ExperimentAxis("executorch", "ExecuTorch", named, start=True)
 
 
 def version_labels(choices: Sequence[str]) -> dict[str, str]:
@@ -74,7 +74,7 @@ def choose_versions(raw: dict[str, Any], choices: Sequence[str], where: str) -> 
 Lists = Mapping[int, Sequence[Any]]
 
 
-def take_lists(experiments: list[Any], where: str) -> tuple[list[Any], list[tuple[Axis, Lists]]]:
+def take_lists(experiments: list[Any], where: str) -> tuple[list[Any], list[tuple[ExperimentAxis, Lists]]]:
     """Return experiments as JSON with the first value of each list, and the lists by the place of their experiment."""
     found: dict[str, dict[int, list[Any]]] = {"executorch": {}, "num_threads": {}}
     first = list(experiments)
@@ -111,7 +111,7 @@ def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
     return list(counts)
 
 
-def expand(config: Config, axes: Sequence[tuple[Axis, Lists]], where: str) -> Config:
+def expand(config: Config, axes: Sequence[tuple[ExperimentAxis, Lists]], where: str) -> Config:
     """Return a config with an experiment for each of its values along every axis, and with pairs of equal ones."""
     experiments: list[Experiment] = []
     versions: list[tuple[str, str]] = []
@@ -132,14 +132,14 @@ def expand(config: Config, axes: Sequence[tuple[Axis, Lists]], where: str) -> Co
     return msgspec.structs.replace(config, experiments=experiments, analysis=analysis)
 
 
-def _at(experiment: Experiment, axis: Axis, value: Any, first: bool) -> Experiment:
+def _at(experiment: Experiment, axis: ExperimentAxis, value: Any, first: bool) -> Experiment:
     starts = experiment.startup_launches if axis.start or first else experiment.startup_launches or 0
     new = {axis.key: value, "name": axis.named(experiment, value), "startup_launches": starts}
     return msgspec.structs.replace(experiment, **new)
 
 
 def _equal(
-    pair: tuple[str, str], sides: Mapping[str, list[Experiment]], axes: Sequence[Axis], where: str
+    pair: tuple[str, str], sides: Mapping[str, list[Experiment]], axes: Sequence[ExperimentAxis], where: str
 ) -> list[tuple[str, str]]:
     """Return a pair of experiments for all values that both have; unknown names are checked later."""
     if not all(name in sides for name in pair):

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import get_args
+from typing import Any, get_args
 
 from model_profiling.base.errors import InputError
 from model_profiling.pipeline.axes import alike, checked_threads
@@ -48,6 +48,12 @@ class Counts:
     budget_s: float | None = None
     startup_launches: int | None = None
     page_cache: PageCache = "warm"
+
+    @property
+    def of_experiment(self) -> dict[str, Any]:
+        """The keys of an experiment that ask for it."""
+        of_each = {key: getattr(self, key) for key in ("launches", "startup_launches", "page_cache")}
+        return {"num_runs": self.runs, **of_each}
 
 
 CHOSEN = Counts()

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
 from markupsafe import Markup, escape
 
 from model_profiling import __version__
@@ -23,59 +22,35 @@ from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
-from model_profiling.report.blocks import Block, Name, Number, Paragraph, Picture, Report, Section, Table, address
+from model_profiling.report.blocks import Block, Name, Number, Picture, Report, Section, Table, address
 from model_profiling.report.content import first_screen
-from model_profiling.report.content.comparison import BY_MODULE
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
 from model_profiling.report.graph_page import pair_graph_data, timeline_data
 from model_profiling.report.words import ADVICE_NOTE
+
+if TYPE_CHECKING:
+    import jinja2
 
 _FILES = Path(__file__).parent / "page"
 _VENDOR = "vendor/dagre.min.js"
 # The scripts of each kind of section that one can work with.
 _SCRIPTS: dict[str, tuple[str, ...]] = {
-    "": (),
     "whatif": ("whatif.js",),
     "timeline": ("timeline.js",),
     "graph": (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js"),
 }
-_WHAT_IF = "a category ran faster and nothing else changed: a prediction"
-_TIMELINE = "one typical execution of each {}; inside a delegate, starts are laid end to end"
-_LINKS = "Links join what is one part of both programs: the largest changes, and what you choose."
-_GRAPH = Section("graph", "Graph", [], True, "every operator, by module")
 
 Figures = Mapping[str, tuple[str, str]]
 
 
-class Widget(NamedTuple):
-    """A section that one can work with, after that of the key `after`; its markup and scripts are those of a `kind`."""
-
-    after: str
-    kind: str
-    section: Section
-    # Which of several compared pairs.
-    pair: int | None = None
-
-
-def page(
-    report: Report,
-    figures: Figures,
-    made_from: str = "",
-    widgets: Sequence[Widget] = (),
-    data: Mapping[str, Any] | None = None,
-) -> str:
+def page(report: Report, figures: Figures, made_from: str = "", data: Mapping[str, Any] | None = None) -> str:
     """Return a report as one page. Each figure comes twice, for wide and for narrow screens, in the light theme.
 
-    `made_from` ends the footer: what the page can be made again from. `widgets` work on `data`. What a point of a
-    figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
+    `made_from` ends the footer: what the page can be made again from; `data` is what its scripts work on. What a point
+    of a figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
     """
-    kinds = dict.fromkeys(widget.kind for widget in widgets)
-    script = _script("page.js", *(name for kind in kinds for name in _SCRIPTS[kind]))
-    sections: list[tuple[Section, Widget | None]] = []
-    for section in (None, *report.sections):
-        sections += [(section, None)] if section is not None else []
-        after = section.key if section is not None else ""
-        sections += [(widget.section, widget) for widget in widgets if widget.after == after]
+    widgets = dict.fromkeys(section.widget for section in report.sections if section.widget)
+    script = _script("page.js", *(name for widget in widgets for name in _SCRIPTS[widget]))
     tables = any(isinstance(each, Table) for group in report.opening for each in group)
     return (
         _environment()
@@ -87,7 +62,6 @@ def page(
             # The page's policy allows its script by the hash.
             script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
             report=report,
-            sections=sections,
             figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
             parts=lambda section: _parts(section, figures),
             made_from=made_from,
@@ -120,35 +94,15 @@ def _parts(section: Section, figures: Figures) -> list[PagePart]:
 
 def run_page(run: RunView, report: Report, figures: Figures) -> str:
     """Return the page of a run, with its timeline and, if it is small enough, its graph."""
-    near = run.detailed
-    data, widgets = _data(near), list[Widget]()
-    if run.measured and run.shown:
-        widgets.append(Widget("categories", "whatif", Section("whatif", "What if", [], True, _WHAT_IF)))
-        timeline = Section("timeline", "Timeline", [], True, _TIMELINE.format("experiment"))
-        widgets.append(Widget("operators", "timeline", timeline))
-    if run.shown and graph_page.fits_report(near):
-        widgets.append(Widget("operators", "graph", _GRAPH))
-        data["graph"] = graph_page.graph_data(near)
-    elif run.shown:
-        apart = Paragraph(f"The graph of so many operators is a page of its own: `sme2-kit graph {run.directory}`")
-        widgets.append(Widget("operators", "", Section("graph", "Graph", [apart])))
+    graphed = any(section.widget == "graph" for section in report.sections)
+    data = _data(run.detailed) | ({"graph": graph_page.graph_data(run.detailed)} if graphed else {})
     made_from = f"with kit {run.manifest.kit_version}; everything here can be made again from the run directory."
-    return page(report, figures, made_from, widgets, data)
+    return page(report, figures, made_from, data)
 
 
-def comparison(report: Report, figures: Figures, data: dict[str, Any], pairs: Sequence[str]) -> str:
-    """Return the page of compared pairs; `pairs` are the sections, pair by pair, that both timelines follow."""
-    widgets = []
-    for number, key in enumerate(pairs):
-        if (section := report.section(key)) is not None:
-            # Of several pairs with the title of its own.
-            title = section.title.replace(BY_MODULE, "Both timelines")
-            said = f"{_TIMELINE.format('side on one scale').capitalize()}. {_LINKS}"
-            both = Section(key.replace("changes", "timeline"), title, [], result=said)
-            widgets.append(Widget(key, "timeline", both, number))
-    if "graph" in data:
-        widgets.append(Widget(report.sections[-1].key, "graph", _GRAPH))
-    return page(report, figures, "", widgets, {**data, "colours": _colours()})
+def comparison(report: Report, figures: Figures, data: dict[str, Any]) -> str:
+    """Return the page of compared pairs."""
+    return page(report, figures, "", {**data, "colours": _colours()})
 
 
 def graph(run: RunView) -> str:
@@ -170,13 +124,14 @@ def pair_graph(pairs: Sequence[ProgramPair]) -> str:
 
 
 def _graph_alone(title: str, subtitle: str, found: dict[str, Any]) -> str:
-    widget = Widget("", "graph", Section("graph", "", []))
-    data = {"graph": found, "colours": _colours()}
-    return page(Report(title, subtitle), {}, "layout by dagre (MIT).", [widget], data)
+    report = Report(title, subtitle, sections=[Section("graph", "", widget="graph")])
+    return page(report, {}, "layout by dagre (MIT).", {"graph": found, "colours": _colours()})
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
+def _environment() -> "jinja2.Environment":
+    import jinja2  # it takes a moment to load
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FILES),
         autoescape=True,
@@ -236,8 +191,8 @@ def _data(run: RunView) -> dict[str, Any]:
         }
     timed = run.timelines if run.measured else {}
     timelines = {name: timeline_data(timeline, breakdowns[name].instances) for name, timeline in timed.items()}
-    shown = {"experiments": experiments, "timelines": timelines, "colours": _colours()}
-    return {**shown, "of_interest": run.of_interest, "labels": run.labels}
+    shown = {"experiments": experiments, "labels": run.labels, "of_interest": run.of_interest, "colours": _colours()}
+    return {**shown, "timelines": {"timeline": {"timelines": timelines, "labels": run.labels}}}
 
 
 def _json(value: object) -> Markup:

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from model_profiling.analysis.compare.comparison import Change, ProfileComparison, compare_profiles, undisturbed
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import OperatorClass
 from model_profiling.analysis.timing.latency import compare
@@ -39,7 +40,8 @@ def launched(true: np.ndarray, launches: int, generator: np.random.Generator, no
 
 
 def compared(before: Profile, after: Profile, paired: bool) -> ProfileComparison:
-    return compare_profiles(("before", before, break_down(before)), ("after", after, break_down(after)), paired)
+    sides = [ProfiledProgram(name, each, break_down(each)) for name, each in (("before", before), ("after", after))]
+    return compare_profiles(sides[0], sides[1], paired)
 
 
 def rows(comparison: ProfileComparison) -> list[Change]:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
@@ -13,7 +13,7 @@ from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
 from model_profiling.base import files
 from model_profiling.base.errors import RunError
-from model_profiling.report import markdown
+from model_profiling.report import html, markdown
 from model_profiling.report.blocks import Detail, Report
 from model_profiling.report.charts.frame import NARROW, WIDE, Spec
 from model_profiling.report.charts.numerics import numerics
@@ -24,9 +24,6 @@ from model_profiling.report.drawing.theme import LIGHT
 from model_profiling.report.drawing.vega import Drawing, draw
 from model_profiling.store.artifacts import FORECAST_VALIDATION, VALIDATION_PAGE, ExportPaths
 from model_profiling.store.derived import embed_stamp
-
-if TYPE_CHECKING:
-    from model_profiling.report.html import Figures
 
 COMBINED = Path("combined_report.md")
 
@@ -52,7 +49,7 @@ def write_document(
     report: Report,
     drawings: Drawings,
     page: Path | None,
-    made: "str | Callable[[Figures], str]",
+    made: str | Callable[[html.Figures], str],
     text: Path | None = None,
     detail: Detail = "whole",
     finish: Finish = lambda _, svg: svg,
@@ -74,8 +71,6 @@ def write_document(
         write(text, files.text_bytes(markdown.render(report, pictures, detail=detail)))
         written.append(text)
     if page is not None:
-        from model_profiling.report import html  # jinja2 takes a moment to load
-
         figures = {
             name: (finish(name, drawings.wide[name].result().svg), finish(name, svg.result()))
             for name, svg in drawings.narrow.items()
@@ -102,11 +97,9 @@ def write_pictures(
 
 def write_compared(pairs: Sequence[ProgramPair], artist: DrawingPool, output: Path, title: str = "") -> Path:
     """Write the page of some compared pairs, whole or not at all, and say where."""
-    from model_profiling.report import html  # as above
-
     drawings = Drawings.start(lambda width: comparison.pictures(pairs, width), artist)
-    report, timelines = comparison.report(pairs, title), list(comparison.keyed(pairs, "changes"))
-    made = partial(html.comparison, report, data=comparison.page_data(pairs), pairs=timelines)
+    report = comparison.report(pairs, title)
+    made = partial(html.comparison, report, data=comparison.page_data(pairs))
     return write_document(report, drawings, output, made)[-1]
 
 

@@ -1,8 +1,9 @@
 """Which files a report consists of, and writing them: text, pictures, page and trace of one run."""
 
 import shlex
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from model_profiling.analysis.timing.profile import Profile
 from model_profiling.analysis.timing.spans import Span, spans
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, RunError
-from model_profiling.report import charts
+from model_profiling.report import charts, html
 from model_profiling.report.content import whole as content
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, THEMES
@@ -20,9 +21,6 @@ from model_profiling.report.files.artifact_files import write_artifacts
 from model_profiling.report.files.page_files import Drawings, write_document
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.store.derived import DerivedWriter, OutdatedFile
-
-if TYPE_CHECKING:
-    from model_profiling.report.html import Figures
 
 
 def write_report(
@@ -44,17 +42,12 @@ def write_report(
     # One trace is beside a report: that of the whole run.
     traced = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
 
-    def made(figures: "Figures") -> str:
-        from model_profiling.report import html
-
-        return html.run_page(run, report, figures)
-
     try:
         written = write_document(
             report,
             drawings,
             output.with_suffix(".html") if page else None,
-            made,
+            partial(html.run_page, run, report),
             text=output if markdown else None,
             detail="usual",
             write=lambda path, data: writer.write_bytes(path, data, renew),
@@ -68,8 +61,6 @@ def write_report(
 
 def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[OutdatedFile]]:
     """Write the page with the graph alone, by default into the run directory; returns where, and what that outdates."""
-    from model_profiling.report import html
-
     if run.path.is_file():
         if output is None:
             raise InputError(f"{run.path} is an ETDump without a run directory", "Say where to write: --out FILE.html")
