@@ -96,14 +96,10 @@ def _export(model: LoadedModel, target: Path) -> None:
     except KitError:
         raise
     except Exception as error:
+        # What the exporter's long message began with: the first exception of the chain, its first line.
+        first = root_cause(error)
+        lines = [f": {line.strip()[:300]}" for line in _COLOURS.sub("", str(first)).splitlines() if line.strip()]
         raise RunError(
-            f"{model.name} cannot be exported to ONNX: {_first_cause(error)}",
+            f"{model.name} cannot be exported to ONNX: {type(first).__name__}{''.join(lines[:1])}",
             "Give an .onnx of your own: --runtimes executorch,model.onnx.",
         ) from error
-
-
-def _first_cause(error: BaseException) -> str:
-    """Return what the exporter's long message began with: the first exception of the chain, its first line."""
-    error = root_cause(error)
-    lines = [line.strip() for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

@@ -17,7 +17,7 @@ from model_profiling.base import files
 from model_profiling.base.directories import LIMITS
 from model_profiling.base.errors import KitError, RunError, SetupError, shortly
 from model_profiling.export.lower.delegation import short_path, source_line
-from model_profiling.models.remedies import find_remedy
+from model_profiling.models.failures import find_remedy
 from model_profiling.models.user_file import contained
 
 Announce = Callable[[str], None]

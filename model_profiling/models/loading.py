@@ -24,12 +24,11 @@ from model_profiling.base import files, zips
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError, shortly
 from model_profiling.base.installation import install_command
 from model_profiling.models import failed_folders, registered_models
+from model_profiling.models.failures import explained_call, find_remedy, own_line
 from model_profiling.models.lookup import check_name, file_target
 from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import LoadOptions as LoadOptions
 from model_profiling.models.public_zoos import ZOOS, ZooModel, zoo_name
-from model_profiling.models.refused_inputs import explained_call, own_line
-from model_profiling.models.remedies import find_remedy
 from model_profiling.models.state import changed_buffers, let_signals_through, own_copy, own_inputs
 from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, causes, contained, random_input, unknown_setting
@@ -187,23 +186,17 @@ def _explained(name: str) -> Iterator[None]:
             'Put what the file does as a script (argparse, sys.exit) below `if __name__ == "__main__":`.',
         ) from error
     except Exception as error:
-        raise _explain(name, error) from error
-
-
-def _explain(name: str, error: Exception) -> KitError:
-    if (package := next(filter(None, map(_lacking, causes(error))), None)) is not None:
-        return missing_package(name, package)
-    if (failed := _fetching(error)) is not None:
-        return SetupError(
-            f"the weights of {name} could not be downloaded: {shortly(failed)}",
-            "Check the network, or put the weights where the model looks for them and export again.",
-        )
-    what = shortly(error)
-    remedy = find_remedy(type(error).__name__, str(error))
-    return RunError(
-        f"{name} could not be built{own_line(error)}: {f'{remedy.kind} ({what})' if remedy else what}",
-        f"{f'{remedy.advice} ' if remedy else ''}This comes from the model's own code; --debug shows the traceback.",
-    )
+        if (package := next(filter(None, map(_lacking, causes(error))), None)) is not None:
+            raise missing_package(name, package) from error
+        if (failed := _fetching(error)) is not None:
+            raise SetupError(
+                f"the weights of {name} could not be downloaded: {shortly(failed)}",
+                "Check the network, or put the weights where the model looks for them and export again.",
+            ) from error
+        what, hint = shortly(error), "This comes from the model's own code; --debug shows the traceback."
+        if remedy := find_remedy(type(error).__name__, str(error)):
+            what, hint = f"{remedy.kind} ({what})", f"{remedy.advice} {hint}"
+        raise RunError(f"{name} could not be built{own_line(error)}: {what}", hint) from error
 
 
 def _lacking(error: BaseException) -> str | None:

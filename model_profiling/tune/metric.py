@@ -28,9 +28,9 @@ from model_profiling.export.check.prediction import Forward, predicting, predict
 from model_profiling.export.prepare.samples import npy_bytes
 from model_profiling.export.quiet import kept_off_terminal
 from model_profiling.export.request import ExportResult
+from model_profiling.models.failures import own_line
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import file_target
-from model_profiling.models.refused_inputs import own_line
 from model_profiling.models.user_file import contained, import_file
 from model_profiling.pipeline.manifest_records import clear_directory
 from model_profiling.platforms.base import Platform

@@ -1,6 +1,7 @@
 """Captured graphs from inside: schemas of operators, where nodes come from, and nested inputs."""
 
 import dataclasses
+import importlib
 import re
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -32,32 +33,30 @@ def named_leaves(value: Any) -> tuple[list[Any], list[str]]:
     for kind in {type(leaf) for leaf in leaves(value) if dataclasses.is_dataclass(leaf)}:
         torch.export.register_dataclass(kind, serialized_type_name=f"{kind.__module__}.{kind.__qualname__}")
     found = leaves(value)
-    if not holds(NESTED):
+    if (tree := _pytree()) is None:
         return found, [""] * len(found)
-    from torch.utils import _pytree
-
-    paths = [path for path, _ in _pytree.tree_flatten_with_path(value)[0]]
-    names = [re.sub(r"\['([^']+)'\]", r".\1", _pytree.keystr(path)).removeprefix(".") for path in paths]
+    paths = [path for path, _ in tree.tree_flatten_with_path(value)[0]]
+    names = [re.sub(r"\['([^']+)'\]", r".\1", tree.keystr(path)).removeprefix(".") for path in paths]
     return found, [name if re.search("[a-zA-Z]", name) else "" for name in names]
+
+
+def _pytree() -> Any:
+    """Return what takes nested values apart; None if it is not as it was."""
+    return importlib.import_module("torch.utils._pytree") if holds(NESTED) else None
 
 
 def leaves(value: Any) -> list[Any]:
     """Return what is in nested tuples, lists and dicts."""
-    if holds(NESTED):
-        from torch.utils import _pytree
-
-        found: list[Any] = _pytree.tree_leaves(value)
-        return found
+    if (tree := _pytree()) is not None:
+        return list(tree.tree_leaves(value))
     inside = value.values() if isinstance(value, dict) else value
     return [leaf for each in inside for leaf in leaves(each)] if isinstance(value, (tuple, list, dict)) else [value]
 
 
 def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     """Return nested tuples, lists and dicts with every leaf changed, in order."""
-    if holds(NESTED):
-        from torch.utils import _pytree
-
-        return _pytree.tree_map(change, value)
+    if (tree := _pytree()) is not None:
+        return tree.tree_map(change, value)
     if isinstance(value, dict):
         return type(value)((key, mapped(change, each)) for key, each in value.items())
     if isinstance(value, (tuple, list)):

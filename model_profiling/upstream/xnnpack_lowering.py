@@ -8,7 +8,7 @@ from threading import get_ident
 from typing import Any
 
 from model_profiling.upstream.captured_graphs import origin
-from model_profiling.upstream.patching import Block, Replacement, Saving, replaced_here
+from model_profiling.upstream.patching import Block, Replacement, replaced_here
 from model_profiling.upstream.reliance import holds, lacking, reliance
 
 
@@ -151,14 +151,9 @@ _USED = (
 )
 
 
-@contextlib.contextmanager
-def passes_replaced(others: Mapping[type, type]) -> Iterator[None]:
+def passes_replaced(others: Mapping[type, type]) -> contextlib.AbstractContextManager[None]:
     """Have XNNPACK delegates that this thread makes in this block made with other passes in the place of some."""
-    with replaced_here(_replacing(others)):
-        yield
 
-
-def _replacing(others: Mapping[type, type]) -> Saving:
     def replacing(block: Block) -> Iterator[Replacement]:
         from executorch.backends.xnnpack._passes import XNNPACKPassManager
 
@@ -171,7 +166,7 @@ def _replacing(others: Mapping[type, type]) -> Saving:
 
         yield Replacement(XNNPACKPassManager, "transform", transformed)
 
-    return replacing
+    return replaced_here(replacing)
 
 
 def _check_passes() -> str:

@@ -8,9 +8,9 @@ import torch
 
 from model_profiling.base.errors import InputError, RunError
 from model_profiling.cli.main import main
+from model_profiling.models.failures import explained_call
 from model_profiling.models.loading import load_model
 from model_profiling.models.options import input_spec
-from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.user_file import random_input
 
 IDS, MASK = "int64:1,8:0..300", "bool:1,8"

@@ -22,7 +22,7 @@ _ALLOWED = {
     "analysis/run/validation.py: RunData.open": _NO_FILE,
     "analysis/timing/categories.py: _TABLE.read_text": _OWN,
     "export/check/diagnosis.py: _SCRIPT.read_text": _OWN,
-    "models/remedies.py: _TABLE.read_text": _OWN,
+    "models/failures.py: _TABLE.read_text": _OWN,
     "models/scaffold.py: (_TEMPLATES / f'{template}.txt').read_text": _OWN,
     "runner/kernel_trace.py: _RECORDER.read_text": _OWN,
     "store/transaction.py: os.open": _NO_FILE,

@@ -202,9 +202,12 @@ def does_not_run(
         as_it_is = "--allow-wrong" if failure.wrong else "--no-verify"
         hint = f"The runner's log is in {log}; {as_it_is} writes the program as it is."
         hint += f" {script} shows it with torch and executorch alone, for a report to them." if script.exists() else ""
-    # The command comes last: it is to be copied.
-    tried = f" This was tried, and runs: {_as_asked(way_out, record, request)}" if way_out is not None else ""
-    return Diagnosis(RunError(f"{_FAILED}the program {failure}{because}", f"{hint}{tried}"), way_out)
+    if way_out is not None:
+        in_memory = record.request is not None and record.request.origin == "memory"
+        asked = f"export(..., {arguments(way_out, request)})" if in_memory else shlex.join(typed(way_out))
+        # The command comes last: it is to be copied.
+        hint += f" This was tried, and runs: {asked}"
+    return Diagnosis(RunError(f"{_FAILED}the program {failure}{because}", hint), way_out)
 
 
 def missing_remarks(paths: ExportPaths, nodes: list[LoweredNode]) -> list[str]:
@@ -219,13 +222,6 @@ def missing_remarks(paths: ExportPaths, nodes: list[LoweredNode]) -> list[str]:
 
 def _runs(outcome: VerificationOutcome | None) -> bool:
     return outcome is not None and outcome.failure is None and outcome.verification.status == "verified"
-
-
-def _as_asked(way_out: ExportRequest, record: ExportRecord, request: ExportRequest) -> str:
-    """Return a request as the user makes it."""
-    if record.request is None or record.request.origin != "memory":
-        return shlex.join(typed(way_out))
-    return f"export(..., {arguments(way_out, request)})"
 
 
 def _instead(

@@ -16,7 +16,7 @@ from executorch.exir.pass_base import ExportedProgramPassBase, ExportedProgramPa
 from executorch.exir.passes.constant_prop_pass import constant_prop_pass
 from torch.export.graph_signature import InputKind
 
-from model_profiling.export.rewrites.graph import stored_tensor
+from model_profiling.export.rewrites.graph import add_call, stored_tensor
 from model_profiling.formats.graph_terms import TO_NCHW, TO_NHWC
 
 edge = ops.edge.aten
@@ -206,6 +206,4 @@ def _pass_on(graph: torch.fx.Graph, node: Any, tags: dict[Any, str], opened: dic
 
 
 def _permuted(graph: torch.fx.Graph, node: Any, order: tuple[int, ...], like: Any) -> Any:
-    made = graph.call_function(edge.permute_copy.default, (node, list(order)))
-    made.meta = {**like.meta, "val": edge.permute_copy.default(node.meta["val"], list(order))}
-    return made
+    return add_call(graph, like, edge.permute_copy.default, node, list(order))

@@ -17,11 +17,9 @@ from model_profiling.export.numerics.eager_layers import EagerLayers
 from model_profiling.export.numerics.layer_values import (
     LayerValues,
     TensorStore,
-    execute,
     finite_range,
     gap,
     gap_of_all,
-    outputs_with,
 )
 from model_profiling.export.numerics.taps import LARGEST_HALF, TappedLayer
 from model_profiling.export.prepare.kept_layers import is_kept
@@ -75,12 +73,11 @@ def _sides(
     work: EagerLayers, taken: LayerValues, keep_error: Callable[[str, torch.Tensor], None]
 ) -> dict[str, LayerSide]:
     """Return each layer of one side; the fp32 model continues from the program's values, so each error is its own."""
-    layers = {layer.reference: layer for layer in work.layers}
-    found = {}
+    layers, found = work.by_name, {}
 
     def compare(name: str, value: torch.Tensor) -> torch.Tensor:
         layer = layers[name]
-        raw = taken.raw(layer)
+        raw = taken[name]()
         ours = layer.real(raw).reshape(value.shape)
         low, high = finite_range(ours)
         there = value != 0
@@ -101,7 +98,7 @@ def _sides(
         keep_error(name, ours - value)
         return ours.to(value.dtype)
 
-    execute(work.pair.reference, work.pair.reference_call, set(layers), compare)
+    work.pair.run_reference(layers.keys(), compare)
     return found
 
 
@@ -154,8 +151,7 @@ def _to_keep(layer: TappedLayer, work: EagerLayers) -> list[str]:
 
     A quantized value is quantized for those who read it, even if its layer is kept.
     """
-    by_name = {each.reference: each for each in work.layers}
-    names = [layer.own_name]
+    by_name, names = work.by_name, [layer.own_name]
     if layer.scale is not None:
         names += [by_name[reader].own_name for reader in layer.readers if reader in by_name]
         return list(dict.fromkeys(filter(None, names)))
@@ -187,7 +183,6 @@ def measure_alone(
 
     The error is that on clean inputs (`apart`), or where nobody knows it, that on what the program gave it.
     """
-    reference, call = work.pair.reference, work.pair.reference_call
     known_apart = (layer.name for layer in numerics.layers if layer.name in apart)
     overflows = {name: int((~torch.isfinite(apart.get(name))).sum()) for name in known_apart}
     numerics = _with_sides(
@@ -209,7 +204,7 @@ def measure_alone(
         if number >= _ALONE_AT_LEAST and time.monotonic() - began > _ALONE_S:
             break
         report("look at layers alone", number, len(candidates))
-        outputs = outputs_with(reference, call, {layer.name: known[layer.name].get})
+        outputs = work.pair.outputs_with({layer.name: known[layer.name].get})
         own = side(numerics, layer)
         found[layer.index] = msgspec.structs.replace(own, alone=gap_of_all(outputs, work.outputs))
     numerics = msgspec.structs.replace(
@@ -236,15 +231,15 @@ def _with_predictions(numerics: Numerics, work: EagerLayers, known: Mapping[str,
 def _outputs_without(keep: Collection[str], work: EagerLayers, known: Mapping[str, TensorStore]) -> Gap:
     """Return the outputs with the errors of all layers except those that are kept, which lose only what their readers
     cannot take from them."""
-    by_name = {layer.reference: layer for layer in work.layers}
+    by_name = work.by_name
     errors: dict[str, Callable[[str], torch.Tensor]] = {}
     for name, held in known.items():
         layer = by_name[name]
         if layer.own_name not in keep:
             errors[name] = held.get
         elif not all(by_name[each].own_name in keep for each in layer.readers if each in by_name):
-            errors[name] = work.rounding
-    return gap_of_all(outputs_with(work.pair.reference, work.pair.reference_call, errors), work.outputs)
+            errors[name] = lambda name: work.rounded(name) - work.reference.get(name)
+    return gap_of_all(work.pair.outputs_with(errors), work.outputs)
 
 
 def _with_sides(numerics: Numerics, sides: dict[int, LayerSide]) -> Numerics:

@@ -1,7 +1,7 @@
 """The layers of a model, and what each gives in eager PyTorch: in the program's dtype and in fp32."""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.on_progress import OnProgress
 from model_profiling.export.lower.capture_and_lower import capture_prepared
 from model_profiling.export.lower.lowering import capture, emit, lower, lowering_of
-from model_profiling.export.numerics.layer_values import TensorStore, execute
+from model_profiling.export.numerics.layer_values import Seen, TensorStore, execute
 from model_profiling.export.numerics.taps import TappedLayer, layers_of
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.kept_layers import nodes_in_changed_memory
@@ -39,6 +39,14 @@ class GraphPair:
     reference_call: Call
     # What `lower` is told.
     lowering: dict[str, Any]
+
+    def run_reference(self, names: Collection[str], seen: Seen) -> list[torch.Tensor]:
+        """Run the fp32 graph, show the values of these nodes, and return its outputs."""
+        return execute(self.reference, self.reference_call, names, seen)
+
+    def outputs_with(self, errors: Mapping[str, Callable[[str], torch.Tensor]]) -> list[torch.Tensor]:
+        """Return the fp32 outputs if these values had the errors that are read by their names."""
+        return self.run_reference(errors.keys(), lambda name, value: value + errors[name](name))
 
 
 def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: Announce) -> GraphPair:
@@ -66,20 +74,18 @@ class EagerLayers:
     layers: list[TappedLayer]
     left_out: dict[str, int]
     home: Path
-    reference: TensorStore = field(init=False)
-    eager: TensorStore = field(init=False)
     outputs: list[torch.Tensor] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.reference, self.eager = TensorStore(self.home / "fp32"), TensorStore(self.home / "eager")
 
+    @property
+    def by_name(self) -> dict[str, TappedLayer]:
+        return {layer.reference: layer for layer in self.layers}
+
     def rounded(self, name: str) -> torch.Tensor:
         """Return what the program can hold of a layer's values in fp32."""
-        layer = next(layer for layer in self.layers if layer.reference == name)
-        return layer.rounded(self.reference.get(name))
-
-    def rounding(self, name: str) -> torch.Tensor:
-        return self.rounded(name) - self.reference.get(name)
+        return self.by_name[name].rounded(self.reference.get(name))
 
 
 def eager_layers(request: ExportRequest, load: Load, home: Path, said: io.StringIO, report: OnProgress) -> EagerLayers:
@@ -110,8 +116,7 @@ def eager_layers(request: ExportRequest, load: Load, home: Path, said: io.String
         return value
 
     execute(pair.ours, pair.our_call, set(by_node), keep_ours)
-    names = {layer.reference for layer in layers}
-    work.outputs = execute(pair.reference, pair.reference_call, names, keep_reference)
+    work.outputs = pair.run_reference({layer.reference for layer in layers}, keep_reference)
     return work
 
 

@@ -1,7 +1,8 @@
 """What each layer computes in eager PyTorch and in a program that hands its layers out, and how far apart that is."""
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ Seen = Callable[[str, torch.Tensor], torch.Tensor]
 class _Watched(torch.fx.Interpreter):  # type: ignore[misc]
     """Executes a graph node by node; some of them are shown to `seen`."""
 
-    def __init__(self, program: torch.export.ExportedProgram, names: set[str], seen: Seen) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, names: Collection[str], seen: Seen) -> None:
         super().__init__(program.graph_module)
         self._names = names
         self._seen = seen
@@ -38,7 +39,9 @@ class _Watched(torch.fx.Interpreter):  # type: ignore[misc]
         return self._seen(n.name, value) if n.name in self._names and isinstance(value, torch.Tensor) else value
 
 
-def execute(program: torch.export.ExportedProgram, call: Call, names: set[str], seen: Seen) -> list[torch.Tensor]:
+def execute(
+    program: torch.export.ExportedProgram, call: Call, names: Collection[str], seen: Seen
+) -> list[torch.Tensor]:
     """Run a captured graph eagerly and return its outputs; the model's own buffers are left as they are."""
     flat = flat_inputs(program, call)
     kinds = [spec.kind for spec in program.graph_signature.input_specs]
@@ -107,13 +110,6 @@ def finite_range(values: torch.Tensor) -> tuple[float | None, float | None]:
     """Return the least and the largest value, of those that are finite."""
     finite = values[torch.isfinite(values)]
     return (float(finite.min()), float(finite.max())) if finite.numel() else (None, None)
-
-
-def outputs_with(
-    reference: torch.export.ExportedProgram, call: Call, errors: Mapping[str, Callable[[str], torch.Tensor]]
-) -> list[torch.Tensor]:
-    """Return the fp32 outputs if these values had the errors that are read by their names."""
-    return execute(reference, call, set(errors), lambda name, value: value + errors[name](name))
 
 
 # One execution; an emulator takes hundreds of times as long for it as a CPU.
@@ -199,21 +195,15 @@ def own_outputs(outputs: OutputFiles, count: int, reference: list[torch.Tensor])
     return gap_of_all(found, reference)
 
 
-class LayerValues:
-    """The values of all layers on one side, from the outputs of one or several tapped programs."""
+# By layer, what reads its values as the program gave them.
+LayerValues = dict[str, Callable[[], torch.Tensor]]
 
-    def __init__(self) -> None:
-        self._places: dict[str, tuple[OutputFiles, int]] = {}
 
-    def add(self, layers: list[TappedLayer], outputs: OutputFiles) -> None:
-        """Add the values of a tapped program's layers, which are its last outputs."""
-        own = len(outputs) - len(layers)
-        if own < 0:
-            raise RunError(
-                "the tapped program gave fewer outputs than it has taps", "Try again without rewrites, and report it."
-            )
-        self._places |= {layer.reference: (outputs, own + number) for number, layer in enumerate(layers)}
-
-    def raw(self, layer: TappedLayer) -> torch.Tensor:
-        outputs, index = self._places[layer.reference]
-        return outputs.get(index)
+def layer_values(layers: list[TappedLayer], outputs: OutputFiles) -> LayerValues:
+    """Return the values of a tapped program's layers, which are its last outputs."""
+    own = len(outputs) - len(layers)
+    if own < 0:
+        raise RunError(
+            "the tapped program gave fewer outputs than it has taps", "Try again without rewrites, and report it."
+        )
+    return {layer.reference: functools.partial(outputs.get, own + at) for at, layer in enumerate(layers)}

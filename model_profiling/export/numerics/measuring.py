@@ -24,8 +24,8 @@ from model_profiling.export.numerics.layer_values import (
     OutputFiles,
     RunVariant,
     TensorStore,
-    execute,
     execute_once,
+    layer_values,
     own_outputs,
     sides_of,
 )
@@ -97,7 +97,7 @@ def _neighbours(names: list[str], layers: list[TappedLayer]) -> list[str]:
     return [name for name in dict.fromkeys(found) if name and name not in names]
 
 
-# The values that one tapped program may hand out: who runs it must hold them all at once.
+# The values that one tapped program may hand out: who runs it must hold them all at once. Here it is a part of memory.
 _MOST_BYTES, _MOST_BYTES_HERE = 512 << 20, 4 << 30
 
 
@@ -118,27 +118,29 @@ def measure_numerics(
     request = replace(request, rewrites=tuple(made.record.request.rewrites))
     require_for_numerics(request)
     sides = sides_of(platform, request.dtype)
-    inputs, most_bytes = sample_inputs(made.paths, made.record), most_bytes or _most_bytes(platform)
+    inputs = sample_inputs(made.paths, made.record)
+    memory = 0 if platform.remote else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    most_bytes = most_bytes or max(_MOST_BYTES, min(memory // 8, _MOST_BYTES_HERE))
     with files.scratch_directory("sme2-kit-numerics-") as home:
         with kept_off_terminal(request.loud) as said, host_untouched(request.seed):
             work = eager_layers(request, load, home, said, report)
-            programs, groups = tapped_programs(work, most_bytes, report)
+            programs = tapped_programs(work, most_bytes, report)
         variants, values = [], {}
         for each in sides:
             report(f"run {each.name}", 0, 0)
             place = home / each.name
             plain = execute_once(platform, made.paths.pte, inputs, each, place / "plain")
-            taken, tapped = run_tapped(platform, programs, groups, inputs, each, place)
-            values[each.name] = taken
-            variants.append(
-                Variant(
-                    each.name,
-                    each.title,
-                    list(each.disabled_features),
-                    own_outputs(plain, len(plain), work.outputs),
-                    own_outputs(tapped, len(tapped) - len(groups[0]), work.outputs),
-                )
+            tapped = [
+                (group, execute_once(platform, program, inputs, each, place / str(number)))
+                for number, (program, group) in enumerate(programs)
+            ]
+            values[each.name] = {name: read for taken in tapped for name, read in layer_values(*taken).items()}
+            group, outputs = tapped[0]
+            gaps = (
+                own_outputs(plain, len(plain), work.outputs),
+                own_outputs(outputs, len(outputs) - len(group), work.outputs),
             )
+            variants.append(Variant(each.name, each.title, list(each.disabled_features), *gaps))
         with kept_off_terminal(request.loud), host_untouched(request.seed):
             numerics, errors = compare_layers(request, made, platform, work, variants, values, report)
             apart = run_apart(work, numerics, platform, sides[0], most_bytes, report)
@@ -158,14 +160,6 @@ def measure_numerics(
             numerics = msgspec.structs.replace(numerics, trials=try_remedies(numerics, work.layers, outputs_with))
     files.write_json(made.paths.numerics, numerics)
     return numerics
-
-
-def _most_bytes(platform: Platform) -> int:
-    """Return how much a tapped program may hand out: on this machine a part of its memory."""
-    if platform.remote:
-        return _MOST_BYTES
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(_MOST_BYTES, min(memory // 8, _MOST_BYTES_HERE))
 
 
 # How often to try with fewer taps where ExecuTorch cannot lower the program.
@@ -198,9 +192,7 @@ def _in_groups(
     return made, [*failed, *(layer for group in waiting for layer in group)], failure
 
 
-def tapped_programs(
-    work: EagerLayers, most_bytes: int, report: OnProgress
-) -> tuple[list[Path], list[list[TappedLayer]]]:
+def tapped_programs(work: EagerLayers, most_bytes: int, report: OnProgress) -> list[tuple[Path, list[TappedLayer]]]:
     """Return programs that return all layers, and which each has, without layers whose taps cannot be lowered."""
 
     def lowered(group: list[TappedLayer]) -> bytes:
@@ -215,25 +207,7 @@ def tapped_programs(
     if failed:
         work.left_out["ExecuTorch cannot lower the program with a tap there"] = len(failed)
         work.layers = [layer for layer in work.layers if layer not in failed]
-    return programs, [group for group, _ in made]
-
-
-def run_tapped(
-    platform: Platform,
-    programs: list[Path],
-    groups: list[list[TappedLayer]],
-    inputs: tuple[Path, ...],
-    each: RunVariant,
-    home: Path,
-) -> tuple[LayerValues, OutputFiles]:
-    """Return the values of all layers, and the outputs of the first program."""
-    values, first = LayerValues(), None
-    for number, (program, group) in enumerate(zip(programs, groups, strict=True)):
-        outputs = execute_once(platform, program, inputs, each, home / str(number))
-        values.add(group, outputs)
-        first = first or outputs
-    assert first is not None
-    return values, first
+    return [(path, group) for path, (group, _) in zip(programs, made, strict=True)]
 
 
 def run_apart(
@@ -246,8 +220,7 @@ def run_apart(
     inexact = {layer.name for layer in numerics.worst}
     apart = LayersApart(work.pair, work.layers, work.reference)
     layers = [layer for layer in work.layers if layer.reference in inexact and apart.can(layer)]
-    taken = LayerValues()
-    computed: set[str] = set()
+    taken: LayerValues = {}
 
     def run(group: list[TappedLayer]) -> OutputFiles:
         home = work.home / "apart" / group[0].reference / str(len(group))
@@ -257,15 +230,13 @@ def run_apart(
 
     # Each layer has its inputs, too, which are about as large.
     for group, outputs in _in_groups(layers, most_bytes // 2, "run layers apart", run, report)[0]:
-        taken.add(group, outputs)
-        computed |= {layer.reference for layer in group}
-    errors, by_name = TensorStore(work.home / "apart_errors"), {layer.reference: layer for layer in work.layers}
+        taken |= layer_values(group, outputs)
+    errors, by_name = TensorStore(work.home / "apart_errors"), work.by_name
 
     def compare(name: str, value: torch.Tensor) -> torch.Tensor:
-        layer = by_name[name]
-        if name in computed:
-            errors.put(name, layer.real(taken.raw(layer)).reshape(value.shape) - value)
+        if name in taken:
+            errors.put(name, by_name[name].real(taken[name]()).reshape(value.shape) - value)
         return work.rounded(name).to(value.dtype)
 
-    execute(work.pair.reference, work.pair.reference_call, set(by_name), compare)
+    work.pair.run_reference(by_name.keys(), compare)
     return errors

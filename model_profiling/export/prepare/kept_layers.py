@@ -15,6 +15,7 @@ from torch.fx.node import map_aggregate
 
 from model_profiling.base.errors import InputError
 from model_profiling.export.rewrites.graph import (
+    add_call,
     base,
     constant,
     is_mutable,
@@ -57,8 +58,13 @@ def kept_nodes(graph: torch.fx.Graph, names: Names) -> set[torch.fx.Node]:
         return set()
     require(OPERATORS)
     nodes = [node for node in graph.nodes if node.op == "call_function"]
-    by_name = {name: {node for node in nodes if _is_meant(node, name)} for name in names}
-    known = {path for node in nodes for path in _paths(node)} | {node.name for node in nodes}
+    paths = {node: _paths(node) for node in nodes}
+
+    def is_meant(node: torch.fx.Node, name: str) -> bool:
+        return node.name == name or any(fnmatch.fnmatchcase(path, name) for path in paths[node])
+
+    by_name = {name: {node for node in nodes if is_meant(node, name)} for name in names}
+    known = {node.name for node in nodes}.union(*paths.values())
     _refuse_unknown([name for name, found in by_name.items() if not found], known)
     kept: set[torch.fx.Node] = set().union(*by_name.values())
     for node in nodes:
@@ -148,7 +154,9 @@ def _units(nodes: list[torch.fx.Node]) -> list[Unit]:
     """Return nodes that are kept together or not at all, in order: several results of one operator, and those that
     share memory which one of them changes for the others to read."""
     order = {node: number for number, node in enumerate(nodes)}
-    source = {node: node.args[0] for node in nodes if _has_memory_of_first(node)}
+    # Nodes whose value is, or may be, in the memory of their first argument.
+    sharing = (node for node in nodes if node.args and (node.target is operator.getitem or may_alias(node)))
+    source = {node: node.args[0] for node in sharing if isinstance(node.args[0], torch.fx.Node)}
     owner: dict[torch.fx.Node, torch.fx.Node] = {}
     groups: dict[torch.fx.Node, list[torch.fx.Node]] = {}
     for node in nodes:
@@ -181,12 +189,6 @@ def nodes_in_changed_memory(graph: torch.fx.Graph) -> Unit:
     return set().union(*(unit for unit in units if len(unit) > 1 and any(map(is_mutable, unit))))
 
 
-def _has_memory_of_first(node: torch.fx.Node) -> bool:
-    """Return whether a node's value is, or may be, in the memory of its first argument."""
-    first = node.args[0] if node.args else None
-    return isinstance(first, torch.fx.Node) and (node.target is operator.getitem or may_alias(node))
-
-
 def is_kept(path: str, names: Names) -> bool:
     """Return whether a module of this path is one of those named, or inside one."""
     return any(fnmatch.fnmatchcase(outer, name) for name in names for outer in _with_outer(path))
@@ -195,12 +197,6 @@ def is_kept(path: str, names: Names) -> bool:
 def refuse_unknown_modules(module: torch.nn.Module, names: Names) -> None:
     paths = {path for path, _ in module.named_modules() if path}
     _refuse_unknown([name for name in names if not any(is_kept(path, (name,)) for path in paths)], paths)
-
-
-def not_kept(graph: torch.fx.Graph, names: Names) -> Callable[[torch.fx.Node], bool]:
-    """Return a test of whether an operator of this graph may be quantized."""
-    kept = {node.name for node in kept_nodes(graph, names)}
-    return lambda node: node.name not in kept
 
 
 def keep_in_fp32(program: torch.export.ExportedProgram, names: Names, weights: Mapping[str, torch.Tensor]) -> None:
@@ -281,9 +277,7 @@ def _give_back(program: torch.export.ExportedProgram, node: torch.fx.Node, kept:
 def _converted(
     program: torch.export.ExportedProgram, node: torch.fx.Node, like: torch.fx.Node, dtype: torch.dtype
 ) -> torch.fx.Node:
-    made = program.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": dtype})
-    made.meta = {**like.meta, "val": node.meta["val"].to(dtype)}
-    return made
+    return add_call(program.graph, like, torch.ops.aten._to_copy.default, node, dtype=dtype)
 
 
 def _dtypes(node: torch.fx.Node) -> set[torch.dtype]:
@@ -295,10 +289,6 @@ def _dtypes(node: torch.fx.Node) -> set[torch.dtype]:
 def _dtype(node: torch.fx.Node) -> torch.dtype | None:
     value = node.meta.get("val")
     return value.dtype if isinstance(value, torch.Tensor) else None
-
-
-def _is_meant(node: torch.fx.Node, name: str) -> bool:
-    return node.name == name or any(fnmatch.fnmatchcase(path, name) for path in _paths(node))
 
 
 def _paths(node: torch.fx.Node) -> list[str]:

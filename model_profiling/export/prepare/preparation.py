@@ -16,8 +16,8 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, layout, matches, norm
 from model_profiling.export.rewrites.graph import rewrite_nodes
 from model_profiling.export.rewrites.runnable import give_own_weights
+from model_profiling.models.failures import explained_call
 from model_profiling.models.loading import LoadedModel, load_model
-from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import own_inputs, restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice
 from model_profiling.upstream.captured_graphs import OPERATORS, leaves, mapped_tensors, tensors_of

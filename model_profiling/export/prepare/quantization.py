@@ -14,15 +14,12 @@ import torch
 from model_profiling.base.dtypes import CALIBRATED, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
-from model_profiling.export.prepare.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
+from model_profiling.export.prepare.kept_layers import Names, is_kept, kept_nodes, refuse_unknown_modules
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
 from model_profiling.models.state import restored_state
 from model_profiling.upstream.captured_graphs import OPERATORS, Call, mapped_tensors, tensors_of, with_tensors
 from model_profiling.upstream.reliance import holds
 from model_profiling.upstream.xnnpack_lowering import quantizer
-
-# Says of an operator whether it may be quantized.
-Allowed = Callable[[torch.fx.Node], bool]
 
 _SAME_SCALE = VIEWS | PADDING | {torch.ops.aten.max_pool2d.default}
 # How many weights share a scale; what ExecuTorch's language models use where the layer's width allows it.
@@ -38,10 +35,12 @@ def quantized_graph(graph: torch.nn.Module, dtype: str, calls: list[Call], keep:
     """
     from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-    asked, allowed = dtype_of(dtype), not_kept(graph.graph, keep)
+    asked, kept = dtype_of(dtype), {node.name for node in kept_nodes(graph.graph, keep)}
     # The buffers of the model itself: those that calibration adds hold what it has seen, and go on.
     state = [name for name, _ in graph.named_buffers()]
-    prepared = prepare_pt2e(graph, _quantizer(not asked.calibrated, asked.weight_bits, allowed))
+    prepared = prepare_pt2e(
+        graph, _quantizer(not asked.calibrated, asked.weight_bits, lambda node: node.name not in kept)
+    )
     with restored_state(prepared, state), torch.no_grad():
         for given, named in calls if asked.calibrated else calls[:1]:
             prepared(*given, **named)
@@ -86,7 +85,8 @@ def _pads_zeros(node: torch.fx.Node) -> bool:
     return given.get("mode", "constant") == "constant" and not given["value"]
 
 
-def _quantizer(is_dynamic: bool, bits: int, allowed: Allowed) -> Any:
+def _quantizer(is_dynamic: bool, bits: int, allowed: Callable[[torch.fx.Node], bool]) -> Any:
+    """Return XNNPACK's quantizer for the operators that are `allowed`."""
     from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import get_symmetric_quantization_config
 
     most = 2 ** (bits - 1) - 1
@@ -165,8 +165,6 @@ def calibration_calls(directory: Path, call: Call) -> Iterator[Call]:
 
 def _samples(directory: Path, count: int) -> list[list[Path]]:
     """Return the files of each sample, one for each input."""
-    if not directory.is_dir():
-        raise InputError(f"there is no folder {directory} to calibrate with", "Give a folder of .npy files.")
     plain = sorted(directory.glob("*.npy"))
     folders = sorted(path for path in directory.iterdir() if path.is_dir())
     if plain and count == 1:

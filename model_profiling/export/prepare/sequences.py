@@ -16,8 +16,8 @@ from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.export.prepare import samples
 from model_profiling.formats.pte import sequence
+from model_profiling.models.failures import explained_call
 from model_profiling.models.loading import LoadedModel
-from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import changed_buffers, restored_state
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from model_profiling.store.artifacts import ExportPaths, SequenceRecord

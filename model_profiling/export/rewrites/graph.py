@@ -50,10 +50,7 @@ class Site:
 
     def __call__(self, target: Any, *args: Any, **keywords: Any) -> Any:
         """Return a new operator."""
-        made = self.program.graph.call_function(target, args, keywords)
-        values, named = torch.fx.map_arg((args, keywords), lambda node: node.meta["val"])
-        made.meta = {**self.node.meta, "val": target(*values, **named)}
-        return made
+        return add_call(self.program.graph, self.node, target, *args, **keywords)
 
     def reshape(self, tensor: Any, shape: Sequence[int]) -> Any:
         return self(aten.reshape.default, tensor, list(shape))
@@ -162,6 +159,15 @@ def recompute(node: torch.fx.Node) -> None:
     """Compute a node's shape and dtype again from its inputs."""
     args, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
     node.meta["val"] = node.target(*args, **keywords)
+
+
+def add_call(graph: torch.fx.Graph, like: torch.fx.Node, target: Any, *args: Any, **keywords: Any) -> torch.fx.Node:
+    """Return a new operator that stands at the same line of the model as `like`."""
+    values, named = torch.fx.map_arg((args, keywords), lambda node: node.meta["val"])
+    meta = {**like.meta, "val": target(*values, **named)}
+    made = graph.call_function(target, args, keywords)
+    made.meta = meta
+    return made
 
 
 def remove_unused(graph: torch.fx.Graph) -> None:

@@ -2,7 +2,6 @@
 layers, products of matrices, softmax and norms)."""
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -14,7 +13,6 @@ from model_profiling.export.rewrites.layout.order import (
     common_cuts,
     fixed,
     image_of,
-    own_cuts,
     runs,
     value_of,
     without,
@@ -78,10 +76,10 @@ def _floats(node: Any, args: Any) -> Any:
 def _in_one_order(rb: Rebuild, node: Any, held: dict[Any, Value], full: list[Value]) -> Value | None:
     rank = len(full[0].shape)
     lifted = {entry: lift(value, rank) for entry, value in held.items()}
-    cuts = common_cuts(list(lifted.values()))
+    cuts = common_cuts(value.layout for value in lifted.values())
     if cuts is None:
         return None
-    cut = {entry: replace(value, layout=value.layout.cut(own_cuts(value, cuts))) for entry, value in lifted.items()}
+    cut = {entry: value.cut(cuts) for entry, value in lifted.items()}
     leading = _leading([value for value in cut.values() if value.shape == full[0].shape])
     order = leading.layout.order
     present = {entry: frozenset(value.layout.order) for entry, value in cut.items()}
@@ -174,10 +172,10 @@ def matmul(rb: Rebuild, node: Any) -> Value | None:
     if rank < 3 or len(right.shape) != rank or left.shape[:-2] != right.shape[:-2]:
         return None
     batch = range(rank - 2)
-    cuts = common_cuts([replace(v, layout=without(without(v.layout, rank - 2), rank - 1)) for v in (left, right)])
+    cuts = common_cuts(without(without(value.layout, rank - 2), rank - 1) for value in (left, right))
     if cuts is None:
         return None
-    left, right = (replace(value, layout=value.layout.cut(own_cuts(value, cuts))) for value in (left, right))
+    left, right = left.cut(cuts), right.cut(cuts)
     rows, columns = rank - 2, rank - 1
     outer = left.layout.in_memory(batch)
     if outer != right.layout.in_memory(batch):

@@ -8,7 +8,7 @@ tensor: a convolution wants its channels last in memory, a matrix multiplication
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -207,6 +207,10 @@ class Value:
         """Return whether this is an image, or costs nothing to be one and is not in its usual order."""
         return self.is_image or (self.in_image_order and not self.layout.is_contiguous)
 
+    def cut(self, cuts: dict[int, tuple[int, ...]]) -> "Value":
+        """Return the same with its dimensions cut into these axes, but for those of size 1."""
+        return replace(self, layout=self.layout.cut({dim: cuts[dim] for dim in cuts if self.layout.dims[dim]}))
+
 
 def value_of(layout: Layout, node: Any, source: Value | None = None) -> Value:
     """Return the value of a new tensor in this order, which it has from `source`."""
@@ -238,19 +242,12 @@ def fixed(value: Any) -> bool:
     )
 
 
-def common_cuts(values: list[Value]) -> dict[int, tuple[int, ...]] | None:
+def common_cuts(layouts: Iterable[Layout]) -> dict[int, tuple[int, ...]] | None:
     """Return for each dimension the axes that all tensors can be cut into."""
     cuts: dict[int, tuple[int, ...]] = {}
-    for value in values:
-        for dim, sizes in enumerate(value.layout.dims):
-            if not sizes:
-                continue
-            both = common_cut(cuts[dim], sizes) if dim in cuts else sizes
-            if both is None:
-                return None
-            cuts[dim] = both
+    for dim, sizes in ((dim, sizes) for layout in layouts for dim, sizes in enumerate(layout.dims) if sizes):
+        both = common_cut(cuts[dim], sizes) if dim in cuts else sizes
+        if both is None:
+            return None
+        cuts[dim] = both
     return cuts
-
-
-def own_cuts(value: Value, cuts: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
-    return {dim: cut for dim, cut in cuts.items() if value.layout.dims[dim]}

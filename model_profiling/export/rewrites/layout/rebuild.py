@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import Site, constant, is_replaceable, known_value
+from model_profiling.export.rewrites.graph import Site, add_call, constant, is_replaceable, known_value
 from model_profiling.export.rewrites.layout.order import (
     IMAGE_DIMS,
     Axis,
@@ -296,11 +296,7 @@ class Rebuild:
 
     def step(self, target: Any, *args: Any, like: Any = None, **kwargs: Any) -> Any:
         """Return a new operator at the line of the model where `like` stands, or else the operator being rebuilt."""
-        values, keywords = torch.fx.map_arg((args, kwargs), lambda node: node.meta["val"])
-        meta = {**(like if like is not None else self.at).meta, "val": target(*values, **keywords)}
-        made = self.graph.call_function(target, args, kwargs)
-        made.meta = meta
-        return made
+        return add_call(self.graph, like if like is not None else self.at, target, *args, **kwargs)
 
     def copy_node(self, node: Any, args: Any, kwargs: Any = None) -> Any:
         """Return the operator itself on other inputs; the very same node where nothing changes."""

@@ -17,7 +17,6 @@ from model_profiling.export.rewrites.layout.order import (
     common_cuts,
     fixed,
     image_of,
-    own_cuts,
     value_of,
     without,
 )
@@ -129,17 +128,17 @@ def cat(rb: Rebuild, node: Any) -> Value | None:
 
 
 def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None:
-    cuts = common_cuts([replace(value, layout=without(value.layout, dim)) for value in held])
+    cuts = common_cuts(without(value.layout, dim) for value in held)
     if cuts is None:
         return None
     largest = max(held, key=lambda value: (math.prod(value.shape), value.layout.is_contiguous))
-    leading = largest.layout.cut(own_cuts(largest, {d: cut for d, cut in cuts.items() if d != dim}))
+    leading = largest.cut(cuts).layout
     own = (dim, 0)
     place = leading.order.index(own) if own in leading.order else 0
     order = tuple(axis for axis in leading.order if axis != own)
     inputs = []
     for value in held:
-        cut = replace(value, layout=value.layout.cut(own_cuts(value, {d: c for d, c in cuts.items() if d != dim})))
+        cut = value.cut(cuts)
         here = (own,) if own in cut.layout.order else ()
         wanted = order[:place] + here + order[place:]
         sizes = cut.layout.sizes

@@ -1,10 +1,13 @@
-"""Why a model does not take its example inputs, as its signature and its error tell: their number, dtypes or values."""
+"""What a failure of a model's own code means: what usually helps, by what torch and ExecuTorch say (remedies.txt), and
+why it does not take its example inputs (their number, dtypes or values), as its signature and its error tell."""
 
 import contextlib
+import functools
 import inspect
 import re
 import traceback
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,36 @@ import torch
 
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.units import counted
-from model_profiling.models.remedies import find_remedy
 from model_profiling.upstream.captured_graphs import Call
 
+_TABLE = Path(__file__).with_name("remedies.txt")
 _BY_NAME = "`get_example_kwarg_inputs` of the class or the file returns those given by name."
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """A kind of failure: its name in plain words, how its messages read, what to do, and if an input is at fault."""
+
+    kind: str
+    pattern: str
+    advice: str
+    of_input: bool
+
+
+@functools.cache
+def remedies() -> list[Remedy]:
+    _, *entries = _TABLE.read_text(encoding="utf-8").split("\n\n")
+    rows = [entry.strip().split("\n") for entry in entries]
+    return [
+        Remedy(kind.removeprefix("input: "), pattern, " ".join(advice), kind.startswith("input: "))
+        for kind, pattern, *advice in rows
+    ]
+
+
+def find_remedy(kind: str, text: str) -> Remedy | None:
+    """Return what is known of an error of this type with this text."""
+    said = f"{kind}: {text}"
+    return next((remedy for remedy in remedies() if re.search(remedy.pattern, said)), None)
 
 
 @contextlib.contextmanager
