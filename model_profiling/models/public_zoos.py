@@ -92,7 +92,9 @@ class ZooModel:
     def get_eager_model(self) -> Any:
         self._module = getattr(self, f"_{self._zoo}")()
         if self._zoo == "hf":
-            self._module.config.use_cache = False
+            for part in self._module.modules():  # a decoder may have a configuration of its own
+                if hasattr(getattr(part, "config", None), "use_cache"):
+                    part.config.use_cache = False
         return self._module.eval()
 
     def get_example_inputs(self) -> tuple[Any, ...]:
@@ -161,7 +163,8 @@ class ZooModel:
             what = "has no weights of its own" if kind is not None else "is no class of a model"
             raise InputError(f"{self._name} of transformers {what}", "Name a folder, or a class such as hf:BertModel.")
         config = kind()
-        for part in (config, *(getattr(config, name) for name in getattr(kind, "sub_configs", {}))):
+        parts = [config, *(getattr(config, name, None) for name in getattr(kind, "sub_configs", {}))]
+        for part in filter(None, parts):  # such as a backbone, which not every configuration names
             for key, value in vars(part).items():
                 if re.search(_LAYERS, key) and isinstance(value, int):
                     setattr(part, key, min(value, _FEW))
