@@ -16,7 +16,8 @@ from typing import Literal
 import msgspec
 
 import sme2_kit
-from model_profiling.analysis.graph import alignment, operator_work
+from model_profiling.analysis.graph import graph as model_graph
+from model_profiling.analysis.graph import operator_work
 from model_profiling.analysis.timing.breakdown import Breakdown, CategoryTime, InstanceTime, Spread
 from model_profiling.analysis.timing.categories import CATEGORIES, CategoryTable
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Where
@@ -28,7 +29,7 @@ from model_profiling.formats.pte.dataflow import DataFlow, FlowStep, data_flow
 
 DATA = Path(__file__).with_name("neoverse_n1.json")
 _NAMES = {
-    **{node: name for name, nodes in alignment._NAMES.items() for node in nodes},
+    **{node: name for name, nodes in model_graph._NAMES.items() for node in nodes},
     **{"StaticTranspose": "Transpose", "StaticReshape": "Static Reshape", "StaticMean": "Mean", "StaticSum": "Sum"},
     **{"BatchMatrixMultiply": "Batch Matrix Multiply", "ConvTranspose2d": "Deconvolution"},
 }
@@ -152,7 +153,7 @@ def _is_part_of_another(step: FlowStep, flow: DataFlow) -> bool:
     if step.node is None or step.node.op != "Clamp" or not step.inputs or step.inputs[0].source < 0:
         return False
     before = flow.steps[step.inputs[0].source]
-    fuses = before.node is not None and before.node.op in (*alignment._MATRIX_NODES, "Add", "Multiply", "Subtract")
+    fuses = before.node is not None and before.node.op in (*model_graph._MATRIX_NODES, "Add", "Multiply", "Subtract")
     return fuses and before.instruction == step.instruction and len(flow.readers(step.inputs[0].source)) == 1
 
 

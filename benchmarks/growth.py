@@ -104,15 +104,15 @@ def _lines(size: int, folder: Path) -> Work:
     program = network(size // 3)
     edited = [op._replace(code=f"{op.code}  # edited") if n % 20 == 3 else op for n, op in enumerate(program) if n % 20]
     generator = np.random.default_rng(0)
-    sides = side(program, generator), side(edited, generator)
-    return lambda: program_changes(("A", "B"), *sides, paired=True)
+    before, after = side("A", program, generator), side("B", edited, generator)
+    return lambda: program_changes(before, after, paired=True)
 
 
 def _strangers(size: int, folder: Path) -> Work:
     """Measure what changed between two programs without source lines that have no operator in common."""
     generator = np.random.default_rng(0)
-    sides = [side([Op(name, rows=n + 1) for n in range(size)], generator) for name in (CONV, FC)]
-    return lambda: program_changes(("A", "B"), sides[0], sides[1], paired=True)
+    before, after = (side(name, [Op(name, rows=n + 1) for n in range(size)], generator) for name in (CONV, FC))
+    return lambda: program_changes(before, after, paired=True)
 
 
 def _experiments(size: int, folder: Path) -> Work:

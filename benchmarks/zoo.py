@@ -111,7 +111,7 @@ def _stock(model: str, until: str) -> int:
 
     made = load_model(model, options=LoadOptions((), (("until", until),) if until else ()))
     with torch.no_grad():
-        program = torch.export.export(made.module.eval(), made.inputs, made.keyword_inputs)
+        program = torch.export.export(made.module.eval(), *made.call)
     lowered = to_edge_transform_and_lower(program, partitioner=[XnnpackPartitioner()])
     Path(os.devnull).write_bytes(lowered.to_executorch().buffer)
     return 0

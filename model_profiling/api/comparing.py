@@ -17,10 +17,10 @@ from model_profiling.analysis.compare.comparison import (
     compare_profiles,
 )
 from model_profiling.analysis.compare.metrics import layout_caveats
-from model_profiling.analysis.compare.program_changes import program_changes, with_kernels
+from model_profiling.analysis.compare.program_changes import ProfiledProgram, program_changes, with_kernels
 from model_profiling.analysis.process.memory import compare_memory
 from model_profiling.analysis.process.startup import compare_startups
-from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
+from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.run.selection import Side, choose, left_outputs, measured_side, run_and_experiment
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence, assign_kernels
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
@@ -63,7 +63,7 @@ class Compared(PairComparison, frozen=True, tag="comparison", tag_field="kind"):
 class Comparisons(Records[Compared]):
     """What `compare` found, one entry for each pair of experiments."""
 
-    def __init__(self, found: Iterable[tuple[Compared, ProgramSide, ProgramSide]] = ()) -> None:
+    def __init__(self, found: "Iterable[_Found]" = ()) -> None:
         entries = list(found)
         super().__init__(compared for compared, _, _ in entries)
         self._sides = [(before, after) for _, before, after in entries]
@@ -233,31 +233,28 @@ def measure_pair(
         return Comparisons(_with_models(each, asked.before, asked.after) for each in found)
 
 
-_Found = tuple[Compared, ProgramSide, ProgramSide]
+_Found = tuple[Compared, ProfiledProgram, ProfiledProgram]
 
 
 def _compared(before: Side, after: Side) -> _Found:
-    paired = bool(before.session) and before.session == after.session
-    names = (before.name, after.name) if before.name != after.name else (f"A:{before.name}", f"B:{after.name}")
+    if before.name == after.name:
+        before, after = replace(before, name=f"A:{before.name}"), replace(after, name=f"B:{after.name}")
+    names, paired = (before.name, after.name), before.paired_with(after)
     latency = compare_latency((names[0], before.turns), (names[1], after.turns), paired)
     caveats = list(dict.fromkeys([*before.caveats, *after.caveats]))
     old, new = before.profiled(), after.profiled()
     accuracy = [side.accuracy for side in (before, after) if side.accuracy is not None]
     compared = Compared(
         msgspec.structs.replace(latency, caveats=caveats),
-        compare_profiles((names[0], *old[:2]), (names[1], *new[:2]), paired),
+        compare_profiles(old, new, paired),
         before.metrics,
         after.metrics,
         compare_startups((names[0], before.starts), (names[1], after.starts), paired, latency.contended),
         compare_memory((names[0], before.processes), (names[1], after.processes), paired),
-        changes=program_changes(names, old[:2], new[:2], paired, (old[2], new[2])),
+        changes=program_changes(old, new, paired),
         accuracy=accuracy if len(accuracy) == 2 else [],
     )
-    sides = [
-        ProgramSide(name, *found[:2], side.origin)
-        for name, found, side in zip(names, (old, new), (before, after), strict=True)
-    ]
-    return compared, sides[0], sides[1]
+    return compared, old, new
 
 
 def _pairs(first: str, second: str, categories: str | Path | None) -> list[tuple[Side, Side]]:

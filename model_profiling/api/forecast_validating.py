@@ -10,7 +10,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.analysis.roofs.roof_rates import Roofs
-from model_profiling.analysis.run.validated_forecasts import (
+from model_profiling.analysis.run.run_forecasts import (
     table_differences,
     traced_operators,
     validated_gain,
@@ -81,7 +81,6 @@ def validate_forecast(
     asked: ValidationRequest, platform: Platform, on_progress: OnProgress, on_note: OnNote
 ) -> ForecastValidation:
     """Hold the forecast against this machine; the page and the JSON are written anew after each model."""
-    asked.check()
     if platform.timing != "measured":
         raise InputError(
             "a forecast cannot be validated under an emulator: its times mean nothing",
@@ -140,14 +139,9 @@ def _cells(asked: ValidationRequest, platform: Platform) -> Iterator[_Cell]:
     """Yield each model in each dtype that it can be exported in and in which something can be switched here."""
     dtypes = [dtype for dtype in asked.dtypes if accelerator(platform, dtype) is not None]
     for model in asked.models:
-        if _is_program(model):
-            dtype = program_dtype(Path(model)).main
-            yield from [_Cell(model, Path(model).stem, dtype)] if dtype in dtypes else []
-            continue
-        known = registered_models().get(model)
-        for dtype in dtypes:
-            if known is None or dtype in known.dtypes:
-                yield _Cell(model, model_name(model), dtype)
+        known, name = registered_models().get(model), Path(model).stem if _is_program(model) else model_name(model)
+        can = [program_dtype(Path(model)).main] if _is_program(model) else dtypes if known is None else known.dtypes
+        yield from (_Cell(model, name, dtype) for dtype in dtypes if dtype in can)
 
 
 def _roofs(

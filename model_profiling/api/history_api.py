@@ -10,9 +10,8 @@ from model_profiling.api.records import Records
 
 if TYPE_CHECKING:
     from model_profiling.fleet.history.history_records import HistoryRun, MeasurementRow, ModelCoverage, TopOperator
-    from model_profiling.fleet.history.program_archive import KeptPrograms
     from model_profiling.fleet.history.run_history import RunHistory
-    from model_profiling.fleet.history.trends import Regression, Series, Trend
+    from model_profiling.fleet.history.trends import KeptPrograms, Regression, Series, Trend
 
 
 class History:
@@ -43,7 +42,7 @@ class History:
     @functools.cached_property
     def kept(self) -> KeptPrograms:
         """The programs that runs kept, and what comparing them said."""
-        from model_profiling.fleet.history.program_archive import KeptPrograms
+        from model_profiling.fleet.history.trends import KeptPrograms
 
         return KeptPrograms(self.found.search.keeping)
 

@@ -21,12 +21,21 @@ from model_profiling.report.blocks import Report
 from model_profiling.store.artifacts import REPORT
 from model_profiling.store.derived import OutdatedFile
 
+# What a program is promised of a run; its other attributes are what reports are made of.
+_PUBLIC = (
+    "advice auto categories changes check comparisons graph kernels latency manifest memory modules notes "
+    "operator_scaling operators path program report runtimes save scaling sme2 speedup startup summary"
+)
+
 
 class Run(RunView):
     """A run directory, or one ETDump, that is read and analysed once, when first asked.
 
     In a notebook the last line of a cell shows it: the result in a sentence, where the time goes, the top operators.
     """
+
+    def __dir__(self) -> list[str]:
+        return _PUBLIC.split()
 
     @functools.cached_property
     def notes(self) -> list[str]:

@@ -45,10 +45,8 @@ class RunRequest:
     method: str | None = None
     # Releases or prefixes of ExecuTorch to run with; several are compared. None: the installed release.
     executorch: Sequence[str] = ()
-    label: str | None = None
-    # What to find the run by later, and whether its .pte is kept for comparisons with later ones.
-    labels: Mapping[str, str] = field(default_factory=dict)
-    keep_program: bool = True
+    # Keys of the config that are said beside it: its label and labels, and what else a parameter is called like.
+    keys: Mapping[str, Any] = field(default_factory=dict)
     only: list[str] | None = None
     force: bool = False
     # NEON, SME and SME2 one after another, with a kernel trace.
@@ -143,7 +141,9 @@ def _reused(result: PipelineResult) -> str:
 
 def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
     """Return the config the user wrote, or one made for this model and machine; and a remark worth making about it."""
-    label = None if asked.label is None else checked_label(asked.label)
+    keys = dict(asked.keys)
+    if "label" in keys:
+        checked_label(keys["label"])
     if asked.config is not None:
         config, remark = load_config(asked.config), ""
     elif asked.model is not None:
@@ -155,9 +155,16 @@ def _config(asked: RunRequest, platform: Platform) -> tuple[Config, str]:
     if asked.executorch:
         raw = choose_versions(msgspec.to_builtins(config), asked.executorch, str(asked.config or "(made for it)"))
         config = parse_config(raw, "with its ExecuTorch versions")
-    said: dict[str, Any] = {"labels": {**config.labels, **checked_labels(asked.labels)}}
-    said |= {"keep_program": config.keep_program and asked.keep_program}
-    return msgspec.structs.replace(config, label=label or config.label, **said), remark
+    keys["labels"] = {**config.labels, **checked_labels(keys.get("labels", {}))}
+    return msgspec.structs.replace(config, **keys), remark
+
+
+def config_keys(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return, of the arguments of a verb, those that are keys of a config and are not their own default."""
+    made = ("model", "inputs", "budget_s")  # how these get into a config is more than a copy
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Config) if field.name not in made}
+    named = {name: given[name] for name in defaults if name in given}
+    return {name: value for name, value in named.items() if value is not None and value != defaults[name]}
 
 
 def measured(

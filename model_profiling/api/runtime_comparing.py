@@ -11,7 +11,7 @@ import msgspec
 from model_profiling.analysis.accuracy.agreement import expected_outputs, read_outputs
 from model_profiling.analysis.compare.metrics import layout_caveats
 from model_profiling.analysis.compare.onnx_profile import onnx_side
-from model_profiling.analysis.compare.program_changes import program_changes
+from model_profiling.analysis.compare.program_changes import ProfiledProgram, program_changes
 from model_profiling.analysis.compare.runtime_comparison import (
     EAGER_AT_EXPORT,
     Reference,
@@ -22,8 +22,6 @@ from model_profiling.analysis.compare.runtime_comparison import (
     with_tracing_cost,
 )
 from model_profiling.analysis.run.selection import measured_side
-from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.analysis.timing.profile import Profile
 from model_profiling.api.loaded_run import Run
 from model_profiling.base import files
 from model_profiling.base.dtypes import UNKNOWN, dtype_of
@@ -225,18 +223,17 @@ def _by_line(row: RuntimeRow, base: RuntimeRow | None, outcomes: Mapping[str, Ex
         before, after = (_profiled(outcome, label) for label, outcome in sides)
     except KitError as error:
         return msgspec.structs.replace(row, notes=[*row.notes, f"not compared by line: {error.message}"])
-    changes = program_changes((base.label, row.label), before[:2], after[:2], True, (before[2], after[2]))
+    changes = program_changes(before, after, True)
     return msgspec.structs.replace(row, changes=with_tracing_cost(changes, (base.latency, row.latency)))
 
 
-def _profiled(outcome: ExperimentOutcome, label: str) -> tuple[Profile, Breakdown, str]:
-    """Return the times of operators, what they add up to, and why they have no lines."""
+def _profiled(outcome: ExperimentOutcome, label: str) -> ProfiledProgram:
     if outcome.runner.kind != "runtime":
         return measured_side(outcome, label).profiled()
     profiles = [profile_file(outcome, number) for number in range(len(outcome.dumps))]
     optimized = runtime_table.optimized_file(outcome.dumps[0])
     made = optimized if files.is_file(optimized) else None
-    return onnx_side(outcome.program.pte, profiles, made, outcome.traced_warmup)
+    return onnx_side(label, outcome.program.pte, profiles, made, outcome.traced_warmup)
 
 
 def _outcomes(

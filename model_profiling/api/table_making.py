@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from model_profiling.analysis.graph.alignment import aligned_nodes
+from model_profiling.analysis.graph.graph import aligned_nodes
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
 from model_profiling.analysis.sme2.kernel_table import CPUS, Cpu, KernelTable, KnownKernels, MatrixNode, node_kind
 from model_profiling.api.exporting import from_target

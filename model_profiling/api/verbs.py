@@ -118,12 +118,13 @@ def profile(
     `runtimes` are others to measure beside it, as of `compare_runtimes`: `run.runtimes`, and a part of the report.
     """
     from model_profiling.api import exporting
-    from model_profiling.api.measuring import RunRequest, check_versions, measured, open_platform
+    from model_profiling.api.measuring import RunRequest, check_versions, config_keys, measured, open_platform
     from model_profiling.base.files import is_file
     from model_profiling.pipeline.defaults import root_below
     from model_profiling.runner.sdk import split_choices
     from model_profiling.store.runs import checked_label
 
+    keys = config_keys(locals())
     # What is wrong with these is refused before the export.
     if label is not None:
         checked_label(label)
@@ -166,11 +167,8 @@ def profile(
             from model_profiling.api.auto_beside import measure_auto, shared_counts
 
             own, pair = shared_counts(counts)
-        load = None
-        if runtimes and not isinstance(model, (str, Path)):
-            from model_profiling.export.in_memory import loader
-
-            load = loader(type(model).__name__, model, example_inputs, None)
+        in_memory = runtimes and not isinstance(model, (str, Path))
+        load = exporting.loading(asked, (model, example_inputs)) if in_memory else None
         request = RunRequest(
             model=pte,
             inputs=files,
@@ -178,9 +176,7 @@ def profile(
             counts=own,
             threads=threads,
             executorch=versions,
-            label=label,
-            labels=labels or {},
-            keep_program=keep_program,
+            keys=keys,
             force=force,
         )
         found = measured(request, platform, report, lock)
@@ -298,11 +294,12 @@ def run(
     against instead of the installed release; several take turns, and each is compared with the next. `runtimes` are
     others to measure beside it, as of `compare_runtimes`: `run.runtimes`.
     """
-    from model_profiling.api.measuring import RunRequest, measured
+    from model_profiling.api.measuring import RunRequest, config_keys, measured
     from model_profiling.pipeline.phase_experiments import checked_lengths
     from model_profiling.pipeline.schedule import CHOSEN
     from model_profiling.runner.sdk import split_choices
 
+    keys = config_keys(locals())
     one_of(model, config)
     counts = _counts(runs, launches, budget_s, threads, startup_launches, page_cache)
     lengths = checked_lengths(prefill, decode, depths, caller().spelled)
@@ -325,9 +322,7 @@ def run(
         out=None if config is not None else own_place(out, "run"),
         counts=counts,
         threads=threads,
-        label=label,
-        labels=labels or {},
-        keep_program=keep_program,
+        keys=keys,
         only=None if only is None else list(only),
         force=force,
     )
@@ -490,13 +485,10 @@ def compare_runtimes(
         if text.endswith(".pte"):
             source = comparing.program_source(Path(text))
         elif not own:
-            home, load = None if out is None else Path(out) / "artifacts", None
+            home = None if out is None else Path(out) / "artifacts"
             request = exporting.export_request("profile", model, (example_inputs, "", None), home, options)
             make = exporting.maker(request, model, example_inputs, report, force)
-            if not request.target:
-                from model_profiling.export.in_memory import loader
-
-                load = loader(request.model, model, example_inputs, None)
+            load = None if request.target else exporting.loading(request, (model, example_inputs))
             others = any(choice.runtime.module for choice in choices)
             source = comparing.exported_source(request, lambda: make(request, "export"), load, others)
         return comparing.measure_runtimes(asked, source, opened, report)

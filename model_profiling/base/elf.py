@@ -1,7 +1,7 @@
 """What a 64-bit little-endian ELF file says of itself: its dynamic symbols, and what is loaded with it."""
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -57,76 +57,53 @@ def _read_library(path: Path) -> Library:
         raise SetupError(f"{path} is not a readable shared library: {error}", "Install executorch again.") from None
 
 
-def read_library(path: Path) -> Library:
-    """Return what a library defines, takes and needs; each launch asks for the same few."""
-    return _known(path)
+# What a library defines, takes and needs; each launch asks for the same few.
+read_library: Callable[[Path], Library] = FileMemo(_read_library, most=4)
 
 
-_known = FileMemo(_read_library, most=4)
+def _headers(data: bytes, place: int, counted: int, form: str) -> tuple[int, list[tuple[int, ...]]]:
+    """Return for which processor a file is, and a table of its headers: where that is, and how large and how many they
+    are, stands at these places."""
+    if data[:6] != MAGIC:
+        raise ValueError("not a 64-bit little-endian ELF file")
+    (machine,), (table,) = struct.unpack_from("<H", data, 0x12), struct.unpack_from("<Q", data, place)
+    size, count = struct.unpack_from("<HH", data, counted)
+    return machine, [struct.unpack_from(form, data, table + size * index) for index in range(count)]
 
 
 def _parse(data: bytes) -> Library:
-    if data[:6] != MAGIC:
-        raise ValueError("not a 64-bit little-endian ELF file")
-    (section_table,) = struct.unpack_from("<Q", data, 0x28)
-    size, count = struct.unpack_from("<HH", data, 0x3A)
-    sections = [struct.unpack_from("<IIQQQQIIQQ", data, section_table + size * index) for index in range(count)]
-    versions = next((section[4] for section in sections if section[1] == _VERSIONS), None)
-    (machine,) = struct.unpack_from("<H", data, 0x12)
-    defined: dict[str, int] = {}
-    names: list[str] = []
-    taken: list[str] = []
-    needed: list[str] = []
-    for section in sections:
-        kind, start, length = section[1], section[4], section[5]
-        if kind not in (_DYNSYM, _DYNAMIC):
-            continue
-        strings = sections[section[6]][4]
-        if kind == _DYNAMIC:
-            entries = (struct.unpack_from("<QQ", data, at) for at in range(start, start + length, 16))
-            needed += [_text(data, strings + value) for tag, value in entries if tag == _NEEDED]
-            continue
-        for index in range(length // 24):
-            name, _, _, home, _, size_of_it = struct.unpack_from("<IBBHQQ", data, start + 24 * index)
-            names.append(_text(data, strings + name) if name else "")
-            if not name:
-                continue
-            version = struct.unpack_from("<H", data, versions + 2 * index)[0] & 0x7FFF if versions else 0
-            if home:
-                defined[names[-1]] = size_of_it
-            elif version <= _LAST_UNVERSIONED:
-                taken.append(names[-1])
-    late = _bound_late(data, sections, names, _JUMP_SLOTS.get(machine))
-    return Library(machine, defined, tuple(taken), tuple(needed), late)
+    machine, sections = _headers(data, 0x28, 0x3A, "<IIQQQQIIQQ")
 
+    def rows(kind: int, form: str) -> Iterator[tuple[int, ...]]:
+        """Yield what is in the sections of a kind, each row after the place of its texts."""
+        for section in (section for section in sections if section[1] == kind):
+            start, end, strings = section[4], section[4] + section[5], sections[section[6]][4]
+            if end > len(data):
+                raise ValueError("it is cut short")
+            yield from ((strings, *row) for row in struct.iter_unpack(form, data[start:end]))
 
-def _bound_late(
-    data: bytes, sections: list[tuple[int, ...]], names: list[str], jump_slot: int | None
-) -> frozenset[str]:
-    found = set()
-    for section in sections:
-        if section[1] != _RELOCATIONS:
-            continue
-        for at in range(section[4], section[4] + section[5] // 24 * 24, 24):
-            (info,) = struct.unpack_from("<Q", data, at + 8)
-            if info & 0xFFFFFFFF == jump_slot:
-                found.add(names[info >> 32])
-    return frozenset(found)
+    versions = [version & 0x7FFF for _, version in rows(_VERSIONS, "<H")]
+    defined, names, taken = dict[str, int](), list[str](), list[str]()
+    for index, (strings, name, _, _, home, _, size) in enumerate(rows(_DYNSYM, "<IBBHQQ")):
+        names.append(_text(data, strings + name) if name else "")
+        if name and home:
+            defined[names[-1]] = size
+        elif name and (not versions or versions[index] <= _LAST_UNVERSIONED):
+            taken.append(names[-1])
+    needed = [_text(data, strings + value) for strings, tag, value in rows(_DYNAMIC, "<QQ") if tag == _NEEDED]
+    jump_slot = _JUMP_SLOTS.get(machine)
+    late = {names[info >> 32] for _, _, info, _ in rows(_RELOCATIONS, "<QQQ") if info & 0xFFFFFFFF == jump_slot}
+    return Library(machine, defined, tuple(taken), tuple(needed), frozenset(late))
 
 
 def read_linked(data: bytes) -> Linked:
     """Return what the loader reads of an ELF file: its program headers, as sections may be stripped. A ValueError or a
     struct.error if it cannot be read."""
-    if data[:6] != MAGIC:
-        raise ValueError("not a 64-bit little-endian ELF file")
-    (machine,), (table,) = struct.unpack_from("<H", data, 0x12), struct.unpack_from("<Q", data, 0x20)
-    size, count = struct.unpack_from("<HH", data, 0x36)
-    segments = [struct.unpack_from("<IIQQQQ", data, table + size * index) for index in range(count)]
+    machine, segments = _headers(data, 0x20, 0x36, "<IIQQQQ")
     dynamic = next((segment for segment in segments if segment[0] == _DYNAMIC_SEGMENT), None)
     if dynamic is None:
         return Linked(machine)  # linked statically
-    start, length = dynamic[2], dynamic[5]
-    entries = [struct.unpack_from("<QQ", data, at) for at in range(start, start + length, 16)]
+    entries = list(struct.iter_unpack("<QQ", data[dynamic[2] : dynamic[2] + dynamic[5]]))
     address = next((value for tag, value in entries if tag == _STRINGS), 0)
     strings = next((s[2] + address - s[3] for s in segments if s[0] == _LOAD and s[3] <= address < s[3] + s[5]), None)
     if strings is None:

@@ -70,6 +70,17 @@ class InputError(KitError):
     exit_code = 2
 
 
+class FormatError(InputError):
+    """A file is not of the format that a reader takes, or not a whole one; each reader has a subclass of its own."""
+
+    format = ""
+    usual_hint = "Export the model again; if the file was copied, copy it again."
+
+    def __init__(self, path: object, problem: str, offset: int | None = None, hint: str = "") -> None:
+        where = "" if offset is None else f" at byte {offset}"
+        super().__init__(f"{path} is not a readable {self.format}: {problem}{where}", hint or self.usual_hint)
+
+
 class SetupError(KitError):
     """Something this machine needs is missing or broken."""
 

@@ -17,7 +17,7 @@ import msgspec
 
 from model_profiling import __version__
 from model_profiling.base.directories import remedy
-from model_profiling.base.errors import InputError, KitError, SetupError
+from model_profiling.base.errors import FormatError, InputError, KitError, SetupError
 from model_profiling.base.file_locks import hold_for_life, is_abandoned, open_lock, try_lock
 from model_profiling.base.visible import visible
 
@@ -198,10 +198,7 @@ def write_json(path: Path, value: Any) -> None:
 
 def is_file(path: Path) -> bool:
     """Return whether there is a file; a name that none can have (too long, a zero in it) is of none."""
-    try:
-        return path.is_file()
-    except (OSError, ValueError):
-        return False
+    return os.path.isfile(path)  # noqa: PTH113 - where Path raises an error, it has none
 
 
 def open_file(path: Path) -> BinaryIO:
@@ -210,6 +207,18 @@ def open_file(path: Path) -> BinaryIO:
     What it is instead is an OSError that says so, as whatever else keeps a file from being read.
     """
     return _opened(path, os.O_RDONLY | os.O_NOCTTY, "rb")
+
+
+@contextlib.contextmanager
+def opened(path: Path, failure: type[FormatError]) -> Iterator[BinaryIO]:
+    """Open a file for the reader of a format; whatever keeps it from being read is a `failure`."""
+    try:
+        with open_file(path) as file:
+            yield file
+    except FileNotFoundError:
+        raise failure(path, "it does not exist", hint="Check the path.") from None
+    except OSError as error:
+        raise failure(path, f"it cannot be read, {error.strerror}", hint="Check the path and its rights.") from None
 
 
 def open_log(path: Path) -> BinaryIO:

@@ -7,13 +7,14 @@ Ctrl-C reaches this process alone. `child_watcher.py` ends them where this proce
 import contextlib
 import errno
 import os
+import selectors
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from model_profiling.base import child_watcher
 from model_profiling.base.code_path import script_command
@@ -189,6 +190,14 @@ def run_program(
     # It may print names that are no text in this locale.
     texts = ((part or b"").decode(errors="replace") for part in said)
     return subprocess.CompletedProcess(command, process.returncode, *texts)
+
+
+def is_ready(pipe: IO[bytes] | None, within_s: float, event: int = selectors.EVENT_READ) -> bool:
+    """Wait until a pipe from a process, or to it, can be read or written; return whether it can within that time."""
+    assert pipe is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(pipe, event)
+        return bool(selector.select(max(0.0, within_s)))
 
 
 @contextlib.contextmanager

@@ -14,6 +14,7 @@ from model_profiling.api.calling import caller
 from model_profiling.api.definition import parameters_of
 from model_profiling.api.parameter import Parameter, looked_up
 from model_profiling.base import files
+from model_profiling.base.dtypes import why_refused
 from model_profiling.base.errors import InputError
 from model_profiling.base.printing import columns, fitted
 from model_profiling.store.labels import split_labels
@@ -29,10 +30,14 @@ _INDENT = 26
 _NARROW = 60
 
 
+class UsageError(InputError):
+    """The words of a command cannot be read."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser of a verb's parameters. `--help` shows the `common` ones, `--help-all` every one."""
 
-    def __init__(self, *args: Any, fail: Callable[[str, str, list[str]], NoReturn], **settings: Any) -> None:
+    def __init__(self, *args: Any, **settings: Any) -> None:
         super().__init__(*args, **{"formatter_class": WideHelp, **settings})
         self.color = False  # Python 3.14 paints help, and lines would be broken as if its codes had a width
         self.words: list[str] = []
@@ -40,8 +45,6 @@ class Parser(argparse.ArgumentParser):
         self.common: list[str] = []
         # Plain arguments that an earlier flag may say instead; a command itself says that it needs a model.
         self.needed: dict[str, str] = {}
-        # Called with a message, a hint and the words of the command; ends the process.
-        self.fail = fail
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.words = sys.argv[1:] if args is None else list(args)
@@ -58,17 +61,16 @@ class Parser(argparse.ArgumentParser):
         why = ""
         if "expected one argument" in message and any(re.match(r"-\d", word) for word in self.words):
             why = " A value that begins with - is written behind an equals sign: --flag=-1."
-        self.fail(message, f"See `{self.prog} --help`.{why}", self.words)
-
-    def listed(self) -> list[argparse.Action]:
-        """Return what help lists of a command's own."""
-        return [each for each in self._actions if each.help != argparse.SUPPRESS and each.dest not in _HELPS]
+        dtype = re.search(r"--dtypes?: invalid choice: '([\w.]+)'", message)
+        raise UsageError(message, f"See `{self.prog} --help`.{why}{why_refused(dtype[1]) if dtype else ''}")
 
     def format_short_help(self) -> str:
         """Return a sentence, an example and the common flags."""
-        width, listed = (columns() or 80) - 2, self.listed()
+        width = (columns() or 80) - 2
+        listed = [each for each in self._actions if each.help != argparse.SUPPRESS and each.dest not in _HELPS]
         plain, flags = ([each for each in listed if bool(each.option_strings) is of] for of in (False, True))
-        common = [each for name in self.common for each in flags if each.dest == name]
+        first = {each.dest: each for each in reversed(flags)}  # of several that say one thing, as settings have
+        common = [first[name] for name in self.common if name in first]
         shown = [*plain, *common] if self.common else listed
         parts = [
             " ".join([self.prog, *map(_plain, plain), *(["[flags]"] if flags else [])]),

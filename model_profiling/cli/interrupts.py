@@ -1,5 +1,7 @@
 """What Ctrl-C and SIGTERM do to a command, and the exit code that says so."""
 
+from os import _exit, write  # before a model's file is loaded, and puts another in its place
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -8,8 +10,8 @@ if TYPE_CHECKING:
 
 # A shell's name for a process that a signal ended is this and the signal's number.
 _SIGNALS = 128
-# While a command ends what it started, which takes no longer, a second Ctrl-C would only leave some of it behind.
-_ENDING_S = 10.0
+# What comes sooner is the same wish: a wrapper passes on what the terminal sent to all, or somebody pressed twice.
+_AGAIN_S = 1.0
 _received: list[tuple[int, float]] = []
 
 
@@ -33,9 +35,18 @@ def listen(handler: "Callable[[int, FrameType | None], object] | signal.Handlers
 
 
 def interrupt(number: int, frame: "FrameType | None") -> None:
-    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept."""
+    """End as Ctrl-C does: processes are ended, settings put back, and what is finished is kept.
+
+    Whoever asks again does not wait for that, nor for a model that goes on: the watcher ends what was started, and the
+    next command puts back the rest.
+    """
     import time
 
-    if not _received or time.monotonic() - _received[-1][1] > _ENDING_S:
+    if not _received:
         _received.append((number, time.monotonic()))
         raise KeyboardInterrupt
+    if time.monotonic() - _received[0][1] > _AGAIN_S:
+        try:
+            write(2, b"error: interrupted\n")
+        finally:
+            _exit(interruption_code())

@@ -6,23 +6,21 @@ import errno
 import gc
 import importlib
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, Protocol, cast
 
 from model_profiling import __version__
 from model_profiling.api.calling import call_with
 from model_profiling.api.parameter import Parameter
 from model_profiling.base.directories import remedy
-from model_profiling.base.dtypes import why_refused
 from model_profiling.base.errors import InterruptionError, KitError, OutputError, UnreadError
 from model_profiling.base.installation import install_command
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.base.printing import documents, say_json, warn
 from model_profiling.base.visible import not_utf8
 from model_profiling.cli.answer import command_line, note
-from model_profiling.cli.arguments import Parser, WideHelp, add_help, prepare
+from model_profiling.cli.arguments import Parser, UsageError, WideHelp, add_help, prepare
 from model_profiling.cli.interrupts import interruption_code, was_interrupted
 
 # Each name is a module of this package, whose docstring begins with its help.
@@ -67,12 +65,6 @@ class _Help(WideHelp):
         return self._join_parts(parts)
 
 
-def fail_usage(message: str, hint: str, words: list[str]) -> NoReturn:
-    """End with what is wrong with the words of a command."""
-    known = re.search(r"--dtypes?: invalid choice: '([\w.]+)'", message)
-    sys.exit(_fail(message, hint + (why_refused(known[1]) if known else ""), 2, _asks_json(words)))
-
-
 def _nearest(word: str, known: Iterable[str], cutoff: float) -> str:
     """Return what was meant by a word that is not known; '' if nothing is near to it."""
     import difflib
@@ -85,34 +77,32 @@ def main(argv: list[str] | None = None) -> int:
     # Loading modules and reading large dumps makes many objects and hardly any garbage: looking for it every 700
     # objects takes a twentieth of a short command and more of a long one.
     gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
-    argv = sys.argv[1:] if argv is None else argv
-    if argv and not argv[0].startswith("-") and argv[0] not in COMMANDS:
-        meant = _nearest(argv[0], COMMANDS, 0.5)
+    words = sys.argv[1:] if argv is None else argv
+    return guarded(lambda: _run(words), words)
+
+
+def _run(words: list[str]) -> int | None:
+    if words and not words[0].startswith("-") and words[0] not in COMMANDS:
+        meant = _nearest(words[0], COMMANDS, 0.5)
         hint = f"Did you mean `sme2-kit {meant}`?" if meant else "`sme2-kit --help` lists them."
-        return _fail(f"there is no command {argv[0]!r}", hint, 2, _asks_json(argv))
-    try:
-        # Only the command that was asked for is prepared: the others take time and are not needed.
-        argv = [*_EARLIER.get(argv[0], argv[:1]), *argv[1:]] if argv else []
-        parser = make_parser(argv[:1] if argv and argv[0] in _LISTED else _LISTED)
-        if not argv:
-            parser.print_help()
-            return 2
-        args, unknown = parser.parse_known_args(argv)
-        if unknown:
-            (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
-            known = [each for each in commands.choices[args.command]._actions if each.help != argparse.SUPPRESS]
-            meant = _nearest(
-                unknown[0].partition("=")[0], (flag for each in known for flag in each.option_strings), 0.7
-            )
-            hint = f"{f'Did you mean {meant}? ' if meant else ''}See `sme2-kit {args.command} --help`."
-            return _fail(f"unknown arguments: {' '.join(unknown)}", hint, 2, _asks_json(argv))
-        args.words = argv
-        args.debug = getattr(args, "debug", False)
-        command = cast(Command, importlib.import_module(_module(args.command)))
-    except (Exception, KeyboardInterrupt) as error:
-        if "--debug" in argv:
-            raise
-        return _fail(*_explained(error), _asks_json(argv))
+        raise UsageError(f"there is no command {words[0]!r}", hint)
+    words = [*_EARLIER.get(words[0], words[:1]), *words[1:]] if words else []
+    # Only the command that was asked for is prepared: the others take time and are not needed.
+    parser = make_parser(words[:1] if words and words[0] in _LISTED else _LISTED)
+    if not words:
+        parser.print_help()
+        return 2
+    args, unknown = parser.parse_known_args(words)
+    if unknown:
+        (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+        known = [each for each in commands.choices[args.command]._actions if each.help != argparse.SUPPRESS]
+        flags = [flag for each in known for flag in each.option_strings]
+        meant = _nearest(unknown[0].partition("=")[0], flags, 0.7)
+        hint = f"{f'Did you mean {meant}? ' if meant else ''}See `sme2-kit {args.command} --help`."
+        raise UsageError(f"unknown arguments: {' '.join(unknown)}", hint)
+    args.words = words
+    args.debug = getattr(args, "debug", False)
+    command = cast(Command, importlib.import_module(_module(args.command)))
     listen_to_notes(note)
     written = {each.name: each.spelled for each in getattr(command, "TAKES", ())}
     with call_with(
@@ -123,26 +113,26 @@ def main(argv: list[str] | None = None) -> int:
         loud=bool(args.debug or getattr(args, "verbose", False)),
         spelled=lambda name: written.get(name, f"--{name.replace('_', '-')}"),
     ):
-        return run_guarded(command.run, args)
+        return command.run(args)
 
 
 def _module(command: str) -> str:
     return f"model_profiling.cli.{command.replace('-', '_')}"
 
 
-def run_guarded(run: Callable[[argparse.Namespace], int | None], args: argparse.Namespace) -> int:
+def guarded(run: Callable[[], int | None], words: list[str]) -> int:
     """Run a command; whatever goes wrong becomes two lines and an exit code, and JSON for who asked for that."""
-    debug = args.debug or bool(os.environ.get("SME2_KIT_DEBUG"))
+    debug = "--debug" in words or bool(os.environ.get("SME2_KIT_DEBUG"))
     before = documents()
     try:
-        return run(args) or 0
+        return run() or 0
     except UnreadError as error:
         return error.exit_code  # what they did not read is nobody's loss
     except (Exception, KeyboardInterrupt) as error:  # the last door: a user never sees a traceback unasked
-        if debug and not isinstance(error, (KeyboardInterrupt, MemoryError)):
+        if debug and not isinstance(error, (KeyboardInterrupt, MemoryError, UsageError)):
             raise
         # What was printed before the failure is a result, and a second document would make it unreadable.
-        return _fail(*_explained(error), getattr(args, "json", False) and documents() == before)
+        return _fail(*_explained(error), _asks_json(words) and documents() == before)
 
 
 def _explained(error: BaseException) -> tuple[str, str, int]:
@@ -218,7 +208,6 @@ def make_parser(names: Iterable[str] = _LISTED) -> argparse.ArgumentParser:
         prog="sme2-kit",
         description="Where does a model spend its time, what does SME2 change, and what is worth fixing next?",
         formatter_class=_Help,
-        fail=fail_usage,
     )
     parser.add_argument("--version", action="version", version=f"sme2-kit {__version__}")
     # Named, or argparse lays out a usage line to find the name in it.
@@ -239,7 +228,7 @@ def make_parser(names: Iterable[str] = _LISTED) -> argparse.ArgumentParser:
 
 
 def _subparser(commands: Any, name: str, text: str) -> Parser:
-    made: Parser = commands.add_parser(name, help=text, description=text, add_help=False, fail=fail_usage)
+    made: Parser = commands.add_parser(name, help=text, description=text, add_help=False)
     return made
 
 

@@ -17,7 +17,7 @@ from model_profiling.cli.arguments import flags_said
 from model_profiling.cli.progress import call
 
 TAKES = takes(profile, "demo tune min_sqnr_db html=NoHtml json quiet verbose")
-COMMON = "model dtype input_shapes settings rewrites out platform threads runs budget_s label runtimes tune force json"
+COMMON = "model dtype input_shapes settings rewrites out platform threads runs budget_s label tune force json"
 EXAMPLE = "sme2-kit profile path/to/net.py:Net --input 1,3,224,224 --dtype fp16"
 _OF_DEMO = ("demo", "dtype", "out", "label")
 # Exit codes above it are those of commands that a signal ended.

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.roofs.roof_rates import Roofs
 
 TAKES = takes(measure_roofs, "action=RoofsAction? which=RoofsFile? picture verbose json")
+COMMON = "dtypes threads out platform runs picture json"
 EXAMPLE = "sme2-kit roofs --dtype fp32 --threads 1"
 _WIDTH = 760
 _MEASURING = ("dtypes", "threads", "runs", "launches", "out", "platform")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from model_profiling.tune.tune_result import TuneResult
 
 TAKES = takes(tune, "json")
-COMMON = "model dtype rewrites input_shapes out runs budget_s threads min_sqnr_db metric data max_drop force json"
+COMMON = "model dtype input_shapes out runs budget_s threads min_sqnr_db metric data max_drop json"
 EXAMPLE = "sme2-kit tune toy_cnn --dtype fp16"
 
 

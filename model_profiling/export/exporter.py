@@ -31,8 +31,8 @@ from model_profiling.export.check.verification import (
 )
 from model_profiling.export.host import host_untouched
 from model_profiling.export.lower.auto_rewrites import lower_settled, needless_lines
-from model_profiling.export.lower.delegation import LoweredNode, shorten_source
-from model_profiling.export.lower.lowering import LoweredProgram
+from model_profiling.export.lower.capture_and_lower import LoweredModel
+from model_profiling.export.lower.delegation import LoweredNode
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.preparation import Prepared, load_asked, prepare
 from model_profiling.export.prepare.samples import remark
@@ -120,18 +120,19 @@ def _export(
             with beside("whether it is a language model is not known"):
                 sequence = find_sequence(loaded, request.seed)
             prepared = prepare(loaded, request)
-        request, lowered, program, prepared = lower_settled(prepared, request, stages, left_out)
+        made = lower_settled(prepared, request, stages, left_out)
+        request, prepared, nodes = made.request, made.prepared, made.lowered.nodes
         with files.locked(request.outdir, "export"), files.scratch_directory(STAGING, request.outdir) as staged:
             staged_paths = ExportPaths(staged / paths.pte.name)
             with stages.stage("serialize", writes=True):
-                write_program(program, staged_paths)
+                write_program(made.lowered.program, staged_paths)
             write_samples(prepared, staged_paths)
             if sequence is not None:
                 sequence.write(staged_paths)
-            record, nodes = _record(request, prepared, lowered, staged_paths, stages.seconds, sequence), lowered.nodes
+            record = _record(made, staged_paths, stages.seconds, sequence)
             second = _second(prepared, staged_paths)
             # The runner holds the weights, too: what is on disk now need not stay in memory beside it.
-            del loaded, prepared, lowered, program
+            del loaded, prepared, made
             stages.captured = None
             record = _verified(request, load, record, nodes, (staged_paths, second), stages)
             record.warnings.extend(f"{what} ({why})" for what, why in left.items())
@@ -189,20 +190,15 @@ def _tested(outcome: VerificationOutcome, second: _Second) -> VerificationOutcom
 
 
 def _record(
-    request: ExportRequest,
-    prepared: Prepared,
-    lowered: LoweredProgram,
-    staged: ExportPaths,
-    seconds: dict[str, float],
-    sequence: Sequence | None,
+    made: LoweredModel, staged: ExportPaths, seconds: dict[str, float], sequence: Sequence | None
 ) -> ExportRecord:
-    program = pte.parse_own(staged.pte)
+    program, request = pte.parse_own(staged.pte), made.request
     return msgspec.structs.replace(
-        described(request, prepared, staged, lowered.delegation, program),
+        described(request, made.prepared, staged, made.lowered.delegation, program),
         stage_seconds=dict(seconds),
-        rewrites=_with_lowering(prepared.rewrites, program, staged, request),
+        rewrites=_with_lowering(made.prepared.rewrites, program, staged, request),
         sequence=sequence.record(staged) if sequence is not None else None,
-        lowering=lowered.way,
+        lowering=made.lowered.way,
     )
 
 
@@ -311,7 +307,7 @@ def _with_lowering(
         return found
     places: list[str] = []
     with beside("which layout changes lowering could save is not known"):
-        places += map(shorten_source, needless_lines(flow, read_sources(staged.pte).of_steps(flow)))
+        places += needless_lines(flow, read_sources(staged.pte).of_steps(flow))
     return {**found, LAYOUT: [*dict.fromkeys([*found.get(LAYOUT, []), *places])]}
 
 

@@ -18,7 +18,7 @@ from model_profiling.export.stages import Announce
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.lookup import snake_case
 from model_profiling.models.state import own_copy, own_inputs
-from model_profiling.upstream.captured_graphs import leaves
+from model_profiling.upstream.captured_graphs import Call, leaves, tensors_of
 
 _INPUTS = "Give a tensor, a tuple of positional inputs, or a dict of keyword inputs, as the module is called with."
 
@@ -62,13 +62,12 @@ def export_as_asked(
 def loader(name: str, module: torch.nn.Module, example_inputs: Any, dynamic_shapes: Any) -> Callable[[], LoadedModel]:
     """Return how a module in memory is loaded: as a copy of its own."""
     module = _checked(module)
-    positional, keywords = _call(example_inputs)
+    call = _call(example_inputs)
 
     def load() -> LoadedModel:
-        inputs, keyword_inputs = own_inputs((positional, keywords))
         ours = own_copy(module).eval()
         weights = f"as they were in memory{', put into eval mode' if module.training else ''}"
-        return LoadedModel(name, "memory", weights, ours, inputs, keyword_inputs, dynamic_shapes, "memory")
+        return LoadedModel(name, "memory", weights, ours, own_inputs(call), dynamic_shapes, "memory")
 
     return load
 
@@ -86,7 +85,7 @@ def _checked(module: Any) -> torch.nn.Module:
     return module
 
 
-def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _call(example_inputs: Any) -> Call:
     """Return what the module is called with: positional and keyword inputs."""
     positional: tuple[Any, ...] = ()
     keywords: dict[str, Any] = {}
@@ -105,7 +104,7 @@ def _call(example_inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     arrays = [type(leaf).__name__ for leaf in given if hasattr(leaf, "__array__") and not torch.is_tensor(leaf)]
     if arrays:
         raise InputError(f"an example input is a {arrays[0]} and not a tensor", "Convert it with torch.as_tensor.")
-    _on_cpu([("one", leaf) for leaf in given if isinstance(leaf, torch.Tensor)], "of the example inputs,")
+    _on_cpu([("one", tensor) for tensor in tensors_of(given)], "of the example inputs,")
     return positional, keywords
 
 

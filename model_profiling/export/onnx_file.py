@@ -81,9 +81,9 @@ def _export(model: LoadedModel, target: Path) -> None:
     try:
         torch.onnx.export(
             model.module,
-            model.inputs,
+            model.call[0],
             str(target),
-            kwargs=model.keyword_inputs or None,
+            kwargs=model.call[1] or None,
             dynamo=True,
             # Protobuf holds no more than 2 GB.
             external_data=True,

@@ -28,9 +28,9 @@ class Stages:
     """Times the stages, tells the listener which one runs, and turns a stage's failure into the one error."""
 
     # None where nothing is written: a check.
-    log: Path | None
-    said: io.StringIO
-    announce: Callable[[str], None]
+    log: Path | None = None
+    said: io.StringIO = field(default_factory=io.StringIO)
+    announce: Announce = lambda stage: None
     seconds: dict[str, float] = field(default_factory=dict)
     captured: torch.export.ExportedProgram | None = None
 

@@ -11,16 +11,17 @@ own (If, Loop) comes after the nodes of that graph, and its time is counted with
 after a million events; an execution that is not whole is left out.
 """
 
+import mmap
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 
 from model_profiling.base import files
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import FormatError, InputError
 from model_profiling.formats.etrecord.reader import frame
 
 # ModelProto.graph, GraphProto.node, and the fields of NodeProto.
@@ -33,8 +34,6 @@ _VARINT, _BYTES, _SIZES = 0, 2, {1: 8, 5: 4}
 # A network of twenty thousand nodes has fewer fields than this, nodes and numbers counted as several: nodes have many
 # fields, and numbers are rare. A damaged file may have any number of all.
 _MOST_FIELDS, _NODE_COUNTS, _NUMBER_COUNTS = 1_000_000, 20, 100
-# What is read of the file at once.
-_BLOCK = 1 << 16
 _MOST_DEPTH = 20
 # Longer texts are not what an exporter writes; they count as not there.
 _MOST_TEXT = 1 << 16
@@ -47,14 +46,10 @@ _WEIGHT = ".weight"
 _ITEM = re.compile(r"'([^'\\]*)'|\"([^\"\\]*)\"")
 
 
-class OnnxError(InputError):
+class OnnxError(FormatError):
     """The file is not an ONNX model, or not a whole one."""
 
-    def __init__(self, path: Path, problem: str, hint: str = "") -> None:
-        super().__init__(
-            f"{path} is not a readable ONNX model: {problem}",
-            hint or "Export the model again; if the file was copied, copy it again.",
-        )
+    format = "ONNX model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,30 +72,26 @@ class OnnxNode:
 
 def read(path: Path) -> tuple[OnnxNode, ...]:
     """Return the nodes of the model's graph in order, those of subgraphs before the node that holds them."""
-    try:
-        with files.open_file(path) as file:
-            return tuple(_Walk(path, file).model())
-    except FileNotFoundError:
-        raise OnnxError(path, "it does not exist", "Check the path.") from None
-    except OSError as error:
-        raise OnnxError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
+    with files.opened(path, OnnxError) as file:
+        # An empty file cannot be mapped.
+        data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if files.size_of(file) else b""
+    return tuple(_Walk(path, data).model())
 
 
 class _Walk:
     """A file while its fields are read; each field counts, so that no file takes for ever."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path, self._file, self._left = path, file, _MOST_FIELDS
-        self._block, self._block_start = b"", 0
+    def __init__(self, path: Path, data: Any) -> None:
+        self._path, self._data, self._left = path, data, _MOST_FIELDS
 
     def model(self) -> Iterator[OnnxNode]:
         found = False
-        for number, start, end in self._messages(0, files.size_of(self._file)):
+        for number, start, end in self._messages(0, len(self._data)):
             if number == _GRAPH:
                 found = True
                 yield from self._graph(start, end, 0)
         if not found:
-            raise OnnxError(self._path, "it has no graph", "Check that it is an .onnx, not another kind of file.")
+            raise OnnxError(self._path, "it has no graph", hint="Check that it is an .onnx, not another kind of file.")
 
     def _graph(self, start: int, end: int, depth: int) -> Iterator[OnnxNode]:
         if depth > _MOST_DEPTH:
@@ -153,24 +144,16 @@ class _Walk:
                 yield key >> 3, at, at + size
             at += size
 
-    def _bytes(self, at: int, size: int) -> bytes:
-        """Return bytes of the file, from the block that was read last if they are in it."""
-        start = at - self._block_start
-        if start < 0 or start + size > len(self._block):
-            self._file.seek(at)
-            self._block, self._block_start, start = self._file.read(max(size, _BLOCK)), at, 0
-        return self._block[start : start + size]
-
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         value = 0
-        for place, byte in enumerate(self._bytes(at, min(10, end - at))):
+        for place, byte in enumerate(self._data[at : min(at + 10, end)]):
             value |= (byte & 127) << (7 * place)
             if byte < 128:
                 return value, at + place + 1
         raise OnnxError(self._path, f"the number at byte {at} is cut off")
 
     def _text(self, start: int, end: int) -> str:
-        return self._bytes(start, end - start).decode(errors="replace") if end - start <= _MOST_TEXT else ""
+        return self._data[start:end].decode(errors="replace") if end - start <= _MOST_TEXT else ""
 
 
 def _module(properties: dict[str, str], inputs: tuple[str, ...]) -> str:

@@ -16,6 +16,7 @@ from model_profiling.analysis.graph.cost_tree import CostNode, cost_tree
 from model_profiling.analysis.roofs.roof_rates import Roofs
 from model_profiling.analysis.roofs.roof_table import kind_rows, roof_rows
 from model_profiling.analysis.run.dumps import AnalysisSummary
+from model_profiling.analysis.run.run_forecasts import TargetForecast
 from model_profiling.analysis.sme2.forecast_record import Forecast
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.api.answers import Checked, Exported, KnownModel, ListedRun, PlaybookState, Profiled, Validity
@@ -54,6 +55,8 @@ class ToolRow:
     without: str = ""
     about: str = ""
     key: str = ""
+    # Of an answer with several lists, which of them has what is printed, by what was given.
+    field_of: Callable[[dict[str, Any]], str] | None = None
     # What is answered beside it: properties and functions of what is printed.
     beside: dict[str, Any] = field(default_factory=dict)
     # A plain argument before those that are given.
@@ -90,6 +93,14 @@ class ToolRow:
         return " ".join(text.split())
 
 
+class ForecastAnswer(msgspec.Struct, frozen=True):
+    """What SME2 would change; with `target` "all", what it would on each target, or why nobody can say."""
+
+    total: int
+    forecasts: list[Forecast] = []
+    targets: list[TargetForecast] = []
+
+
 class HistoryAnswer(msgspec.Struct, frozen=True):
     """What was asked for; the other lists are empty. A step is a regression only if its state is "confirmed"."""
 
@@ -99,6 +110,10 @@ class HistoryAnswer(msgspec.Struct, frozen=True):
     steps: list[Regression] = []
     operators: list[TopOperator] = []
     coverage: list[ModelCoverage] = []
+
+
+# The field of the answer of each question.
+_HISTORY = {"list": "runs", "trend": "trend", "regressions": "steps", "top": "operators", "coverage": "coverage"}
 
 
 def costliest_lines(found: AnalysisSummary) -> dict[str, list[CostNode]]:
@@ -134,6 +149,7 @@ TOOLS = (
     ),
     ToolRow(
         *("history", "history --json", READS, HistoryAnswer),
+        field_of=lambda given: _HISTORY[given["question"]],
         more="question=HistoryQuestion! model=OfModel platform=OfPlatform dtype=OfDtype labels=OfLabels since below",
         about="Return all runs in the workspace over time. A step in a series is a candidate: call it a regression "
         'only if its state is "confirmed", which takes `sme2-kit history bisect` at a terminal. Nothing is '
@@ -156,10 +172,10 @@ TOOLS = (
         key="predictions",
     ),
     ToolRow(
-        *("forecast", "forecast --json", READS, list[Forecast]),
+        *("forecast", "forecast --json", READS, ForecastAnswer),
         more="run_dir=RunDir! emulated_dir=Emulated? target speedups",
         about="Predict what SME2 would change in a run measured without it. This is no measurement.",
-        key="forecasts",
+        field_of=lambda given: "targets" if given.get("target") == "all" else "forecasts",
     ),
     ToolRow(
         *("validate", "validate --json", READS, Validity),
@@ -168,7 +184,8 @@ TOOLS = (
         codes=(0, 1),
     ),
     ToolRow(
-        *("compare", "compare --json", READS, list[PairComparison], api.compare),
+        # Code of the user's is run by it: a metric, and a build of ExecuTorch.
+        *("compare", "compare --json", ADDS, list[PairComparison], api.compare),
         more="fail_if_slower fail_if_startup_slower fail_if_memory_above strict any_baseline",
         without="categories",
         about="Compare two .pte (measured now, interleaved), two run directories (experiments of equal name), two "

@@ -2,6 +2,7 @@
 every one of them."""
 
 import codecs
+import contextlib
 import inspect
 import os
 import re
@@ -10,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, cast
 
 import anyio
 import msgspec
@@ -24,7 +25,7 @@ from model_profiling.base.errors import RunError
 from model_profiling.base.programs import ChildProcess, start
 from model_profiling.fleet.sweep.executor import failure_of
 from model_profiling.mcp_server.boundary import Workspace
-from model_profiling.mcp_server.tool_table import HistoryAnswer, ToolRow
+from model_profiling.mcp_server.tool_table import ToolRow
 from model_profiling.models.options import input_spec, setting
 from model_profiling.platforms.platform_table import EXAMPLES, MACHINES, NAMES, checked, folder_of, local_name, named
 from model_profiling.skills.catalogue import find_skill
@@ -34,30 +35,17 @@ from model_profiling.skills.checks import skill_place
 #
 # A process of its own, because what torch and runners print must not get into the protocol, and because a call that is
 # cancelled has to end, with all that it started.
-T = TypeVar("T")
 Progress = Callable[[float, float | None, str], Awaitable[None]]
 _COUNTED = re.compile(r"\((\d+)/(\d+)(?: runs)?\)\s*$")
 _LOOK_S = 0.02
 # How many entries of a list are answered, and how long an answer may be: what clients take without a file.
 _SHOWN, LONGEST_ANSWER = 10, 100_000
+# What of a parameter's value is code, by the parameter's kind.
+_RUN = dict.fromkeys(("model", "code"), "A Python file is")
+_RUN |= {"config": "A program that it names is", "release": "A build of your own is"}
 _Setting = bool | int | float | str | list[int | float | str]
 _ABOUT_MOST = f"How many entries of each list to answer with; fewer if that is over {LONGEST_ANSWER} characters."
 _MOST = Annotated[int, Field(description=_ABOUT_MOST, ge=1, le=1000)]
-# The field of the answer of each question.
-_HISTORY = {"list": "runs", "trend": "trend", "regressions": "steps", "top": "operators", "coverage": "coverage"}
-
-
-class CommandResult(msgspec.Struct, frozen=True):
-    """How a command ended and what it printed."""
-
-    code: int
-    stdout: str
-
-    def read(self, type_: type[T]) -> T:
-        try:
-            return msgspec.json.decode(self.stdout, type=type_)
-        except msgspec.DecodeError as error:
-            raise RunError(f"the command's output cannot be read: {error}", "Report this with the call.") from None
 
 
 class ProgressCounter:
@@ -93,8 +81,9 @@ class ProgressCounter:
 
 async def run_kit(
     arguments: list[str], workspace: Path, steps: ProgressCounter, accept: tuple[int, ...] = (0,)
-) -> CommandResult:
-    """Run to the end; an exit code that is not accepted becomes the error the command itself gave."""
+) -> tuple[int, str]:
+    """Run to the end; return the exit code, one of those accepted, and what was printed. Another one becomes the error
+    the command itself gave."""
     command, said = python_command("model_profiling", *arguments), list[str]()
     with tempfile.TemporaryFile() as printed:
         # Not in another thread: a call that is cancelled meanwhile would not know what was started.
@@ -107,7 +96,9 @@ async def run_kit(
         printed.seek(0)
         output = printed.read().decode(errors="replace")
     # A command that failed before it had a result printed an error or nothing, whatever its exit code means elsewhere.
-    found = _decoded(output)
+    found = None
+    with contextlib.suppress(msgspec.DecodeError):
+        found = msgspec.json.decode(output)
     printed_error = found.get("error") if isinstance(found, dict) else None
     if code not in accept or (code != 0 and (found is None or printed_error)):
         if isinstance(printed_error, dict):
@@ -116,7 +107,7 @@ async def run_kit(
             error = RunError(*failure_of("\n".join(said), code))
         error.exit_code = code
         raise error
-    return CommandResult(code, output)
+    return code, output
 
 
 async def _end(process: ChildProcess) -> None:
@@ -148,13 +139,6 @@ async def _follow(process: ChildProcess, into: list[str], steps: ProgressCounter
     return code
 
 
-def _decoded(output: str) -> Any:
-    try:
-        return msgspec.json.decode(output)
-    except msgspec.DecodeError:
-        return None
-
-
 def signature_of(row: ToolRow) -> inspect.Signature:
     """Return what a tool takes: the parameters of its row, with their types, limits and descriptions."""
     keyword = inspect.Parameter.KEYWORD_ONLY
@@ -178,8 +162,8 @@ def _described(each: Parameter) -> str:
         text = text.removeprefix("do not ") + " (default)"
     if each.kind == "machine":
         text += f"; another machine as {', '.join(EXAMPLES)}, a host by its name in the user's ssh_config"
-    if each.kind in ("model", "code"):
-        text += ". A Python file is run: it must be code you trust"
+    if each.kind in _RUN:
+        text += f". {_RUN[each.kind]} run: it must be code you trust"
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -216,33 +200,34 @@ class Tools:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
 
-    async def kit(self, steps: ProgressCounter, *words: str, accept: tuple[int, ...] = (0,)) -> CommandResult:
-        return await run_kit(list(words), self.workspace.root, steps, accept)
-
     async def call(self, row: ToolRow, context: Context, given: dict[str, Any]) -> Any:
         """Run the command of a tool and return what it answers, as plain data."""
         most = given.pop("most", _SHOWN)
         place = self.place(row, given)
         out = [f"--out={place}"] if place is not None and given.get("config") is None else []
         words = [*row.words.split(), *out, *self.words(row, given)]
-        ended = await self.kit(ProgressCounter(context.report_progress), *words, accept=row.codes)
+        code, printed = await run_kit(
+            words, self.workspace.root, ProgressCounter(context.report_progress), accept=row.codes
+        )
         if row.printed is None:
             # What begins with a space is for people.
-            lines = [line for line in ended.stdout.splitlines() if line and line[0] != " "]
+            lines = [line for line in printed.splitlines() if line and line[0] != " "]
             return {row.key: [self.workspace.relative(line) for line in lines]}
-        if row.printed is HistoryAnswer:
-            name = _HISTORY[given["question"]]
-            found = msgspec.json.decode(ended.stdout)
+        if row.field_of is not None:
+            found = msgspec.json.decode(printed)
             entries = found if isinstance(found, list) else [found]
-            return limited(self._inside({"total": len(entries), name: entries}), most, ())
-        printed = ended.read(row.printed)
-        data = msgspec.to_builtins(printed, str_keys=True)
+            return limited(self._inside({"total": len(entries), row.field_of(given): entries}), most, row.cut)
+        try:
+            found = msgspec.json.decode(printed, type=row.printed)
+        except msgspec.DecodeError as error:
+            raise RunError(f"the command's output cannot be read: {error}", "Report this with the call.") from None
+        data = msgspec.to_builtins(found, str_keys=True)
         data = {row.key: data} if row.key else data
-        data |= {name: msgspec.to_builtins(make(printed), str_keys=True) for name, make in row.made.items()}
+        data |= {name: msgspec.to_builtins(make(found), str_keys=True) for name, make in row.made.items()}
         answer = limited(self._inside(data), most, row.cut)
         if row.place and place is not None:
             answer[row.place] = self.workspace.relative(place)
-        return answer if len(row.codes) == 1 else {**answer, "exit_code": ended.code}
+        return answer if len(row.codes) == 1 else {**answer, "exit_code": code}
 
     def words(self, row: ToolRow, given: dict[str, Any]) -> list[str]:
         """Return the words that say what was given; plain arguments last, where none is taken for a flag."""

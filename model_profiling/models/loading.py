@@ -34,7 +34,7 @@ from model_profiling.models.state import changed_buffers, let_signals_through, o
 from model_profiling.models.torch_companions import watch_imports
 from model_profiling.models.user_file import FileModel, causes, contained, random_input, unknown_setting
 from model_profiling.models.zoo import zoo_models
-from model_profiling.upstream.captured_graphs import named_leaves
+from model_profiling.upstream.captured_graphs import Call, named_leaves
 
 # Where the package on PyPI has another name than the module it brings.
 PYPI_NAMES = {"PIL": "pillow", "cv2": "opencv-python", "yaml": "pyyaml"}
@@ -57,8 +57,8 @@ class LoadedModel:
     source: str
     weights: str
     module: torch.nn.Module
-    inputs: tuple[Any, ...]
-    keyword_inputs: dict[str, Any]
+    # Its example inputs.
+    call: Call
     dynamic_shapes: Any
     # Where it can be had again: by its name, from its file, or only in the process that has it.
     origin: Literal["registry", "file", "memory"] = "registry"
@@ -110,7 +110,7 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
         with contextlib.suppress(InputError):
             module = own_copy(module)
     shortened(module, part)
-    inputs, keywords = own_inputs((tuple(inputs), keywords or {}))
+    call = own_inputs((tuple(inputs), keywords or {}))
     known = registered_models().get(name)
     weights = getattr(model, "weights", (known and known.weights) or EagerModelBase.weights)
     if drawn and weights == EagerModelBase.weights:
@@ -121,13 +121,13 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
     origin: Literal["registry", "file", "memory"] = "registry" if found else "memory"
     if file_target(name) is not None:
         origin = "file"
-    with _explained(name), explained_call(module, inputs, keywords, origin):
+    with _explained(name), explained_call(module, call, origin):
         if options.checkpoint is not None:
             module.eval()
-            weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, inputs, keywords))
+            weights = load_checkpoint(module, options.checkpoint, lambda: changed_buffers(module, call))
         elif weights == "random":
-            let_signals_through(module, inputs, keywords)
-    return LoadedModel(name, source, str(weights), module.eval(), inputs, keywords, shapes, origin)
+            let_signals_through(module, call)
+    return LoadedModel(name, source, str(weights), module.eval(), call, shapes, origin)
 
 
 @contextlib.contextmanager

@@ -167,7 +167,9 @@ class ZooModel:
         for part in filter(None, parts):  # such as a backbone, which not every configuration names
             for key, value in vars(part).items():
                 if re.search(_LAYERS, key) and isinstance(value, int):
-                    setattr(part, key, min(value, _FEW))
+                    # What a later part takes from between layers has to be there.
+                    taken = [_FEW - 1, *(getattr(part, "backbone_out_indices", None) or ())]
+                    setattr(part, key, min(value, max(taken) + 1))
         for key, value in self._settings.items():
             if not hasattr(config, key):
                 hint = f"{_meant(key, [*vars(config)])}The settings are those of {kind.__name__}."

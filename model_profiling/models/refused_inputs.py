@@ -13,14 +13,13 @@ import torch
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.units import counted
 from model_profiling.models.remedies import find_remedy
+from model_profiling.upstream.captured_graphs import Call
 
 _BY_NAME = "`get_example_kwarg_inputs` of the class or the file returns those given by name."
 
 
 @contextlib.contextmanager
-def explained_call(
-    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], origin: str
-) -> Iterator[None]:
+def explained_call(module: torch.nn.Module, given: Call, origin: str) -> Iterator[None]:
     """Turn the failure of a call of `module` into an error that names the inputs at fault, if they are."""
     try:
         signature = inspect.signature(module.forward)
@@ -28,9 +27,9 @@ def explained_call(
         yield  # written in C, or scripted
         return
     try:
-        call = signature.bind_partial(*inputs, **keywords)
+        call = signature.bind_partial(*given[0], **given[1])
     except TypeError:
-        raise _too_many(module, signature, inputs, keywords) from None
+        raise _too_many(module, signature, *given) from None
     needed = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     missing = [p for p in needed if p.default is p.empty and p.name not in call.arguments]
     if missing:

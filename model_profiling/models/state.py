@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from model_profiling.base.errors import InputError, shortly
-from model_profiling.upstream.captured_graphs import leaves, mapped
+from model_profiling.upstream.captured_graphs import Call, mapped_tensors, tensors_of
 
 # What a parameter is less than that keeps a block out of the outputs: ConvNeXt's factors are 1e-6, CaiT's 1e-5 to 0.1.
 _FAINT = 0.2
@@ -33,19 +33,17 @@ def restored_state(module: torch.nn.Module, only: Collection[str] | None = None)
                 setattr(part, name, buffer)
 
 
-def changed_buffers(
-    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]
-) -> dict[str, torch.Tensor]:
+def changed_buffers(module: torch.nn.Module, call: Call) -> dict[str, torch.Tensor]:
     """Return the buffers that a call of a model in eval mode changes: its state, not its weights. They are put back."""
     before = {name: buffer.clone() for name, buffer in module.named_buffers()}
     with restored_state(module), torch.no_grad():
-        module(*inputs, **keywords)
+        module(*call[0], **call[1])
         now = dict(module.named_buffers())
         same = {name for name, buffer in now.items() if name in before and torch.equal(before[name], buffer)}
     return {name: before[name] for name in now if name in before and name not in same}
 
 
-def let_signals_through(module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+def let_signals_through(module: torch.nn.Module, call: Call) -> None:
     """Change random weights so that every layer shows in the outputs; otherwise no check of them sees its errors.
 
     Training begins with blocks that add nothing (factors of 0 or 1e-6), and with batch norms that normalise nothing:
@@ -61,7 +59,7 @@ def let_signals_through(module: torch.nn.Module, inputs: tuple[Any, ...], keywor
         before = [value.clone() for value in held]
         for value in faint:
             value.copy_(_drawn(value.shape, generator))
-        answer = _settled(module.eval(), norms, inputs, keywords)
+        answer = _settled(module.eval(), norms, call)
         if not all(bool(torch.isfinite(leaf).all()) for leaf in answer):
             for value, old in zip(held, before, strict=True):
                 value.copy_(old)
@@ -84,7 +82,7 @@ def _hides(name: str, value: torch.Tensor) -> bool:
     return bool(flat[0].abs() < _FAINT) and all(bool((part == flat[0]).all()) for part in (flat[:16], flat))
 
 
-def _settled(module: torch.nn.Module, norms: list[Any], inputs: tuple[Any, ...], keywords: dict[str, Any]) -> list[Any]:
+def _settled(module: torch.nn.Module, norms: list[Any], call: Call) -> list[Any]:
     """Call a model, whose batch norms take their statistics from this call; return the tensors that it gives.
 
     Of one value per channel there is no variance: such a norm stays as it is.
@@ -103,7 +101,7 @@ def _settled(module: torch.nn.Module, norms: list[Any], inputs: tuple[Any, ...],
             settled = {id(buffer) for norm in norms for buffer in norm.buffers()}
             others = {name for name, buffer in module.named_buffers() if id(buffer) not in settled}
             with restored_state(module, others):
-                return [leaf for leaf in leaves(module(*inputs, **keywords)) if isinstance(leaf, torch.Tensor)]
+                return tensors_of(module(*call[0], **call[1]))
         finally:
             for norm, momentum in zip(norms, momenta, strict=True):
                 norm.momentum = momentum
@@ -126,4 +124,4 @@ def own_copy(module: torch.nn.Module) -> torch.nn.Module:
 
 def own_inputs(value: Any) -> Any:
     """Return nested inputs with tensors of their own: a model may write into what it is given."""
-    return mapped(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+    return mapped_tensors(lambda tensor: tensor.detach().clone(), value)

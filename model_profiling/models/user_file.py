@@ -8,6 +8,7 @@ and `get_dynamic_shapes` are taken along.
 """
 
 import contextlib
+import ctypes
 import importlib.util
 import inspect
 import os
@@ -16,7 +17,7 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
+from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 import torch
@@ -28,6 +29,7 @@ from model_profiling.models.model_base import EagerModelBase
 from model_profiling.models.options import InputSpec, LoadOptions
 
 _SIGNALS, _LEAVE = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD), os._exit
+_ENDING = {signal.SIGINT, signal.SIGTERM}
 _TIMERS = (signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF)  # of ITIMER_REAL, ITIMER_VIRTUAL and ITIMER_PROF
 INPUT_NAMES = ("get_example_inputs", "example_inputs")
 
@@ -177,6 +179,25 @@ def _readable(error: BaseException) -> bool:
         return False
 
 
+def _hear(number: int, handler: Any) -> None:
+    """Let Python handle a signal, and the system the next one if Python could not: code in C may not return."""
+    if not callable(handler):
+        return
+
+    def heard(number: int, frame: FrameType | None) -> None:
+        _hear(number, handler)
+        handler(number, frame)
+
+    signal.signal(number, heard)
+    # struct sigaction: `sa_flags` follows the handler and a mask of 128 bytes, on macOS of 4; and SA_RESETHAND.
+    at, once = (12, 4) if sys.platform == "darwin" else (136, 1 << 31)
+    libc, action = ctypes.CDLL(None), ctypes.create_string_buffer(256)
+    libc.sigaction(number, None, action)
+    flags = ctypes.c_uint32.from_buffer(action, at)
+    flags.value |= once
+    libc.sigaction(number, action, None)
+
+
 @contextlib.contextmanager
 def contained() -> Iterator[None]:
     """Run code of the user: what it changes of the process is put back, and a child that it forks ends with it."""
@@ -185,6 +206,8 @@ def contained() -> Iterator[None]:
     silent = [each for each in _TIMERS if handlers.get(each) == signal.SIG_DFL]
     for each in silent:  # a timer would end the process without a word
         signal.signal(each, signal.SIG_IGN)
+    for each in _ENDING & handlers.keys():
+        _hear(each, handlers[each])
 
     def end(status: int) -> NoReturn:
         if os.getpid() != process:

@@ -1,11 +1,11 @@
-"""What a config leaves open: one experiment becomes one for each ExecuTorch and number of threads of a list, and
-`{accelerator}` the CPU's best feature for the model's dtype."""
+"""What a config leaves open: one experiment becomes one for each value of a list (ExecuTorch, number of threads) and
+for each phase of a language model, and `{accelerator}` the CPU's best feature for the model's dtype."""
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,9 +17,34 @@ from model_profiling.runner import features
 from model_profiling.runner.sdk import RELEASE, split_choices
 from model_profiling.store.run_directory import extended_name, threads_name
 
-# What differs between experiments that are one but for their ExecuTorch.
-_VERSION_OWN = ("name", "executorch")
 _LONGEST_LABEL = 20
+
+
+class ExperimentAxis(NamedTuple):
+    """A field in which experiments may differ that are otherwise one, and what each is then called.
+
+    If not all of them measure how they `start`, the first alone does unless it is asked for. Who has a single value is
+    compared with every value of others if it is `loose`, else with its own.
+    """
+
+    key: str
+    words: str
+    named: Callable[[Experiment, Any], str]
+    start: bool = False
+    loose: bool = True
+
+
+_THREADS = ExperimentAxis("num_threads", "number of threads", lambda e, count: threads_name(e.name, count), loose=False)
+PHASES = ExperimentAxis("phase", "phase", lambda e, phase: extended_name(e.name, e.num_threads, phase.in_names))
+
+
+def _versions(choices: Iterable[str]) -> ExperimentAxis:
+    labels = version_labels(list(dict.fromkeys(choices)))
+
+    def named(experiment: Experiment, choice: str) -> str:
+        return extended_name(experiment.name, experiment.num_threads, f"et{labels[choice]}")
+
+    return ExperimentAxis("executorch", "ExecuTorch", named, start=True)
 
 
 def version_labels(choices: Sequence[str]) -> dict[str, str]:
@@ -46,75 +71,28 @@ def choose_versions(raw: dict[str, Any], choices: Sequence[str], where: str) -> 
     return {**raw, "experiments": [{**each, "executorch": list(choices)} for each in raw["experiments"]]}
 
 
-def expand_versions(raw: dict[str, Any], where: str) -> dict[str, Any]:
-    """Return a config, as JSON, with an experiment for each ExecuTorch of a list, and with the pairs to compare.
+Lists = Mapping[int, Sequence[Any]]
 
-    Before and after are the versions in the order of the list. What is not of the right shape is left as it is.
-    """
-    experiments = raw.get("experiments")
-    if not isinstance(experiments, list):
-        return raw
-    lists = {
-        place: _choices(each, place, where)
-        for place, each in enumerate(experiments)
-        if isinstance(each, dict) and isinstance(each.get("executorch"), list)
-    }
-    labels = version_labels(list(dict.fromkeys(choice for choices in lists.values() for choice in choices)))
-    made: list[Any] = []
-    by_version: dict[str, dict[str, str]] = {}
+
+def take_lists(experiments: list[Any], where: str) -> tuple[list[Any], list[tuple[ExperimentAxis, Lists]]]:
+    """Return experiments as JSON with the first value of each list, and the lists by the place of their experiment."""
+    found: dict[str, dict[int, list[Any]]] = {"executorch": {}, "num_threads": {}}
+    first = list(experiments)
     for place, experiment in enumerate(experiments):
-        if place not in lists:
-            made.append(experiment)
-            continue
-        choices = lists[place]
-        names = {c: _name(experiment, labels[c]) if len(choices) > 1 else experiment.get("name") for c in choices}
-        made += [{**experiment, "name": name, "executorch": choice} for choice, name in names.items()]
-        if len(choices) > 1:
-            by_version[str(experiment.get("name"))] = names
-    expanded = {**raw, "experiments": made}
-    analysis = raw["analysis"] if isinstance(raw.get("analysis"), dict) else {}
-    pairs = analysis.get("compare_pairs")
-    if by_version and isinstance(pairs, list) and pairs:
-        versions = [pair for names in by_version.values() for pair in itertools.pairwise(names.values())]
-        expanded["analysis"] = {
-            **analysis,
-            "compare_pairs": [*versions, *(each for pair in pairs for each in _pairs(pair, by_version))],
-        }
-    return expanded
+        for key, lists in found.items() if isinstance(experiment, dict) else ():
+            if isinstance(given := experiment.get(key), list):
+                what = f"config {where}: `{key}` of experiment {place + 1}"
+                lists[place] = checked_threads(given, what) if key == "num_threads" else _choices(given, what)
+                first[place] = {**first[place], key: lists[place][0]}
+    versions = _versions(choice for choices in found["executorch"].values() for choice in choices)
+    several = [{at: values for at, values in lists.items() if len(values) > 1} for lists in found.values()]
+    return first, [*zip((versions, _THREADS), several, strict=True)]
 
 
-def _choices(experiment: dict[str, Any], place: int, where: str) -> list[str]:
-    given, what = experiment["executorch"], f"config {where}: `executorch` of experiment {place + 1}"
+def _choices(given: list[Any], what: str) -> list[str]:
     if not given or not all(isinstance(each, str) for each in given):
         raise InputError(f"{what} is not a list of releases and prefixes", 'For example ["1.5.0", "1.5.1"].')
     return split_choices(given, what)
-
-
-def _name(experiment: dict[str, Any], label: str) -> Any:
-    name = experiment.get("name")
-    return extended_name(name, experiment.get("num_threads"), f"et{label}") if isinstance(name, str) else name
-
-
-def _pairs(pair: Any, by_version: Mapping[str, Mapping[str, str]]) -> list[Any]:
-    """Return a pair of experiments for every version that both have; one of names that are none is left as it is."""
-    if not isinstance(pair, list | tuple) or len(pair) != 2 or not all(isinstance(name, str) for name in pair):
-        return [pair]
-    sides = [by_version.get(name, {}) for name in pair]
-    if not any(sides):
-        return [pair]
-    versions = [version for version in sides[0] or sides[1] if all(version in side for side in sides if side)]
-    return [tuple(side.get(version, name) for side, name in zip(sides, pair, strict=True)) for version in versions]
-
-
-def version_pairs(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
-    """Return experiments that differ only in their ExecuTorch, each with the next, in the order of the config."""
-    found = by_key((_key_without(experiment, _VERSION_OWN), experiment) for experiment in experiments)
-    several = [members for members in found.values() if len({each.executorch for each in members}) == len(members)]
-    return [pair for members in several for pair in itertools.pairwise([each.name for each in members])]
-
-
-# What may differ between experiments that are one but for their threads: starting is measured for the first of them.
-_THREADS_OWN = ("name", "num_threads", "startup_launches")
 
 
 def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
@@ -133,73 +111,63 @@ def checked_threads(counts: Sequence[Any], what: str) -> list[int]:
     return list(counts)
 
 
-def first_counts(experiments: Sequence[Any], where: str) -> tuple[list[Any], dict[int, list[int]]]:
-    """Return experiments as JSON with the first thread count of each list, and the lists by their place."""
-    found: list[Any] = []
-    lists: dict[int, list[int]] = {}
-    for place, experiment in enumerate(experiments):
-        counts = experiment.get("num_threads") if isinstance(experiment, dict) else None
-        if isinstance(counts, list):
-            lists[place] = checked_threads(counts, f"config {where}: `num_threads` of experiment {place + 1}")
-        found.append({**experiment, "num_threads": lists[place][0]} if place in lists else experiment)
-    return found, lists
-
-
-def expand_threads(config: Config, lists: Mapping[int, list[int]], where: str) -> Config:
-    """Return a config with an experiment, and pairs to compare, for each thread count."""
-    if not any(len(counts) > 1 for counts in lists.values()):
-        return config
+def expand(config: Config, axes: Sequence[tuple[ExperimentAxis, Lists]], where: str) -> Config:
+    """Return a config with an experiment for each of its values along every axis, and with pairs of equal ones."""
     experiments: list[Experiment] = []
-    by_count: dict[str, dict[int, str]] = {}
+    versions: list[tuple[str, str]] = []
+    sides: dict[str, list[Experiment]] = {}
     for place, experiment in enumerate(config.experiments):
-        counts = lists.get(place, [experiment.num_threads])
-        made = _for_counts(experiment, counts) if len(counts) > 1 else [experiment]
+        made = [experiment]
+        for axis, lists in axes:
+            if values := lists.get(place):
+                made = [_at(each, axis, value, value == values[0]) for each in made for value in values]
         experiments += made
-        by_count[experiment.name] = {each.num_threads: each.name for each in made}
-    pairs = [each for pair in config.analysis.compare_pairs for each in _pairs_of_counts(*pair, by_count, where)]
+        versions += version_pairs(made)
+        sides[experiment.name] = made
+    pairs = config.analysis.compare_pairs
+    if pairs:
+        kinds = [axis for axis, _ in axes]
+        pairs = [*versions, *(each for pair in pairs for each in _equal(pair, sides, kinds, where))]
     analysis = msgspec.structs.replace(config.analysis, compare_pairs=pairs)
     return msgspec.structs.replace(config, experiments=experiments, analysis=analysis)
 
 
-def _for_counts(experiment: Experiment, counts: Sequence[int]) -> list[Experiment]:
-    """Return an experiment for each thread count; the first alone measures start-up unless asked otherwise."""
-    return [
-        msgspec.structs.replace(
-            experiment,
-            name=threads_name(experiment.name, count),
-            num_threads=count,
-            startup_launches=experiment.startup_launches if count == counts[0] else experiment.startup_launches or 0,
-        )
-        for count in counts
-    ]
+def _at(experiment: Experiment, axis: ExperimentAxis, value: Any, first: bool) -> Experiment:
+    starts = experiment.startup_launches if axis.start or first else experiment.startup_launches or 0
+    new = {axis.key: value, "name": axis.named(experiment, value), "startup_launches": starts}
+    return msgspec.structs.replace(experiment, **new)
 
 
-def _pairs_of_counts(
-    before: str, after: str, by_count: Mapping[str, Mapping[int, str]], where: str
+def _equal(
+    pair: tuple[str, str], sides: Mapping[str, list[Experiment]], axes: Sequence[ExperimentAxis], where: str
 ) -> list[tuple[str, str]]:
-    """Return a pair of experiments for every thread count that both have; unknown names are checked later."""
-    if before not in by_count or after not in by_count:
-        return [(before, after)]
-    sides = by_count[before], by_count[after]
-    if all(len(side) == 1 for side in sides):
-        return [(next(iter(sides[0].values())), next(iter(sides[1].values())))]
-    common = [count for count in sides[0] if count in sides[1]]
-    if not common:
-        raise InputError(
-            f"config {where}: compare_pairs names '{before}' and '{after}', which have no number of threads in common",
-            f"Name the experiments to compare: {', '.join([*sides[0].values(), *sides[1].values()])}.",
-        )
-    return [(sides[0][count], sides[1][count]) for count in common]
+    """Return a pair of experiments for all values that both have; unknown names are checked later."""
+    if not all(name in sides for name in pair):
+        return [pair]
+    left, right = (sides[name] for name in pair)
+    found = [(before, after) for before in left for after in right]
+    for axis in axes:
+        single = [len({getattr(each, axis.key) for each in side}) == 1 for side in (left, right)]
+        if not (any(single) if axis.loose else all(single)):
+            found = [each for each in found if getattr(each[0], axis.key) == getattr(each[1], axis.key)]
+        if not found:
+            what = f"compare_pairs names '{pair[0]}' and '{pair[1]}', which have no {axis.words} in common"
+            hint = f"Name the experiments to compare: {', '.join(each.name for each in (*left, *right))}."
+            raise InputError(f"config {where}: {what}", hint)
+    return [(before.name, after.name) for before, after in found]
 
 
-def key_without_threads(experiment: Experiment) -> bytes:
-    """Return what is the same for experiments that differ in nothing but their threads."""
-    return _key_without(experiment, _THREADS_OWN)
+def alike(experiments: Iterable[Experiment], *own: str) -> list[list[Experiment]]:
+    """Return those together that differ in nothing but their names and these fields."""
+    keys = [key for key in Experiment.__struct_fields__ if key not in ("name", *own)]
+    return [*by_key((msgspec.json.encode([getattr(e, key) for key in keys]), e) for e in experiments).values()]
 
 
-def _key_without(experiment: Experiment, own: Sequence[str]) -> bytes:
-    fields = [key for key in experiment.__struct_fields__ if key not in own]
-    return msgspec.json.encode({key: getattr(experiment, key) for key in fields})
+def version_pairs(experiments: Sequence[Experiment]) -> list[tuple[str, str]]:
+    """Return experiments that differ only in their ExecuTorch, each with the next, in the order of the config."""
+    found = alike(experiments, "executorch")
+    several = [members for members in found if len({each.executorch for each in members}) == len(members)]
+    return [pair for members in several for pair in itertools.pairwise([each.name for each in members])]
 
 
 def accelerator(platform: Platform, dtype: str) -> str | None:

@@ -4,9 +4,9 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -14,7 +14,7 @@ from model_profiling.base import files
 from model_profiling.base.directories import from_home
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import not_utf8
-from model_profiling.pipeline.axes import expand_threads, expand_versions, first_counts, version_pairs
+from model_profiling.pipeline.axes import expand, take_lists, version_pairs
 from model_profiling.pipeline.config_types import MOST_COUNTS, NAME_PATTERN, PATH_FORMAT, Analysis, Config, Experiment
 from model_profiling.runner.sdk import MOST_CHOICES
 from model_profiling.store.artifacts import EARLIER, FAILED, PROGRAMS
@@ -22,6 +22,7 @@ from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Mode, without_threads
 from model_profiling.store.runs import checked_label
 
+T = TypeVar("T")
 MODES: dict[str, Mode] = {"timing": "timing", "etdump": "timing", "trace": "trace", "xnntrace": "trace"}
 # Names that belong to what else lies in a run directory.
 _FILES = (".json", ".md", ".html", ".csv", ".png", ".svg", ".etdump")
@@ -97,23 +98,38 @@ def read_object(path: Path, what: str, instead: str) -> dict[str, Any]:
 def parse_config(raw: dict[str, Any], where: str) -> Config:
     """Turn decoded JSON into a checked Config; `where` names the source in messages."""
     raw = {key: value for key, value in raw.items() if key != "$schema"}
-    experiments, threads = raw.get("experiments"), dict[int, list[int]]()
-    if isinstance(experiments, list):
-        raw["experiments"] = [_with_full_names(item, where) for item in experiments]
-        raw = expand_versions(raw, where)
-        raw["experiments"], threads = first_counts(raw["experiments"], where)
+    experiments = raw.get("experiments")
+    named = [_with_full_names(item, where) for item in experiments] if isinstance(experiments, list) else []
+    first, lists = take_lists(named, where)
+    raw |= {"experiments": first} if named else {}
+    levels = {"": Config, "experiments": Experiment, "analysis": Analysis}
+    keys = {level: {*of.__struct_fields__} for level, of in levels.items()}
+    keys["experiments"] |= {*_ALIASES}
+    config = typed_object(raw, Config, f"config {where}", keys, "Compare with model_profiling/configs/templates/.")
+    replace = msgspec.structs.replace
+    found = [replace(e, runner_path=_runner(e.runner_path)) if e.runner_path else e for e in config.experiments]
+    return _checked(expand(replace(config, experiments=found), lists, where), where)
+
+
+def typed_object(raw: Any, type_: type[T], what: str, keys: Mapping[str, set[str]], hint: str) -> T:
+    """Return decoded JSON of a user as a record; `keys` are those that are known, by where they stand ('': at the top),
+    and `hint` is what to do about other mistakes."""
     try:
         # Half of a character's two halves is no text, and no file is named by it.
         msgspec.json.encode(raw)
-        config, replace = msgspec.convert(raw, Config), msgspec.structs.replace
-        found = [replace(e, runner_path=_runner(e.runner_path)) if e.runner_path else e for e in config.experiments]
-        config = replace(config, experiments=found)
-    except UnicodeEncodeError as error:
-        hint = "Rename that file or folder, or correct that text."
-        raise InputError(f"{not_utf8(error)}, in config {where}", hint) from None
+        return msgspec.convert(raw, type_)
+    except (UnicodeEncodeError, RecursionError) as error:
+        why = not_utf8(error) if isinstance(error, UnicodeEncodeError) else "it is nested too deeply"
+        raise InputError(f"{what}: {why}", "Rename that file or folder, or correct that text.") from None
     except msgspec.ValidationError as error:
-        raise InputError(f"config {where}: {explain_error(str(error))}", _hint(str(error))) from None
-    return _checked(expand_threads(config, threads, where), where)
+        said = str(error)
+    if unknown := re.search(r"unknown field `([^`]+)`", said):
+        level = re.search(r"at `\$\.(\w+)", said)
+        known = keys.get(level[1] if level else "", keys[""])
+        close = difflib.get_close_matches(unknown[1], sorted(known), n=1)
+        hint = f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
+    plain = said.replace("Object contains", "there is an").replace(" | null`", "`")
+    raise InputError(f"{what}: {plain.replace('`$.', '`').replace('`$`', 'the top level')}", hint)
 
 
 def _with_full_names(experiment: Any, where: str) -> Any:
@@ -137,27 +153,6 @@ def _runner(path: str) -> str:
     parts = Path(path).parts
     inside = from_home(repository).joinpath(*parts[1:] if parts[:1] == ("executorch",) else parts)
     return str(inside) if files.is_file(inside) else path
-
-
-def explain_error(message: str) -> str:
-    """Return what msgspec says of a wrong value, in the words of whoever wrote the file."""
-    plain = message.replace("Object contains", "there is an").replace(" | null`", "`")
-    return plain.replace("`$.", "`").replace("`$`", "the top level")
-
-
-def _hint(message: str) -> str:
-    unknown = re.search(r"unknown field `([^`]+)`", message)
-    if not unknown:
-        return "Compare with model_profiling/configs/templates/."
-    levels = {"experiments": {*Experiment.__struct_fields__, *_ALIASES}, "analysis": {*Analysis.__struct_fields__}}
-    level = re.search(r"at `\$\.(\w+)", message)
-    known = levels.get(level[1], set()) if level else {*Config.__struct_fields__}
-    return closest_key(unknown[1], known)
-
-
-def closest_key(key: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(key, sorted(known), n=1)
-    return f"Did you mean `{close[0]}`?" if close else f"Known keys: {', '.join(sorted(known))}."
 
 
 def is_experiment_name(name: str) -> bool:

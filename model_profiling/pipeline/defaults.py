@@ -46,11 +46,8 @@ def default_config(
     paths = ExportPaths(checked_program(model).resolve())
     dtype = program_dtype(paths.pte, [] if method is None else [method]).main
     common: dict[str, object] = {
-        "num_runs": counts.runs,
-        "launches": counts.launches,
+        **counts.of_experiment,
         "num_threads": 1 if threads is None else threads if isinstance(threads, int) else list(threads),
-        "startup_launches": counts.startup_launches,
-        "page_cache": counts.page_cache,
         "method": method,
     }
     raw: dict[str, object] = {

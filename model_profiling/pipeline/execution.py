@@ -36,7 +36,7 @@ class GroupRun:
     def __init__(
         self,
         platform: Platform,
-        account: GroupState,
+        state: GroupState,
         report: OnProgress,
         timeout_s: float,
         budget_s: float | None = None,
@@ -50,22 +50,22 @@ class GroupRun:
         self._began: dict[str, float] = {}
         self._total = 1
         self._planned = False
-        self.account = account
+        self.state = state
 
     def run(self, rest: progress_log.RemainingRounds | None = None) -> None:
         """Take all rounds, or those that are left. A lane that fails takes its experiment with it, and no other."""
-        account = self.account
-        rest = rest or account.restore()
+        state = self.state
+        rest = rest or state.restore()
         try:
-            self._total = account.first.runs
+            self._total = state.first.runs
             if rest.first is not None:
                 self._take(rest.first, rest.shift)
-            if not account.plan:
-                lanes, reason = plan(account.lanes, account.cost(), self._budget_s)
-                account.note(progress_log.PlanRecord([(lane.runs, lane.launches) for lane in lanes], reason))
-                rest = progress_log.RemainingRounds(None, account.later, rest.shift)
-            self._planned, account.launches = True, 1 + len(account.later) + rest.shift
-            self._total = account.first.runs + sum(each.runs for each in account.later)
+            if not state.plan:
+                lanes, reason = plan(state.lanes, state.cost(), self._budget_s)
+                state.note(progress_log.PlanRecord([(lane.runs, lane.launches) for lane in lanes], reason))
+                rest = progress_log.RemainingRounds(None, state.later, rest.shift)
+            self._planned, state.launches = True, 1 + len(state.later) + rest.shift
+            self._total = state.first.runs + sum(each.runs for each in state.later)
             for each in rest.later:
                 self._take(each, rest.shift)
         finally:
@@ -81,8 +81,8 @@ class GroupRun:
         launch = each.launch + shift
         for index in each.together:
             self._guarded(index, functools.partial(self._open, launch=launch))
-        if self.account.settle_runs is None:
-            self.account.note(progress_log.SettleRecord(self._choose_settle_runs()))
+        if self.state.settle_runs is None:
+            self.state.note(progress_log.SettleRecord(self._choose_settle_runs()))
         for step, turn in enumerate(each.turns, each.taken):
             self._new_turn(turn)
             for share in turn:
@@ -97,33 +97,33 @@ class GroupRun:
             self._guarded(share[0], functools.partial(self._finish, number=each.launch, launch=launch))
 
     def _new_turn(self, shares: tuple[tuple[int, int], ...]) -> None:
-        self.account.order.append([self.account.lanes[index].label for index, _ in shares])
+        self.state.order.append([self.state.lanes[index].label for index, _ in shares])
 
     def _execute(self, share: tuple[int, int], number: int, step: int, launch: int) -> None:
         index, count = share
-        before = self.account.done
+        before = self.state.done
         self._guarded(index, functools.partial(self._turn, number=number, step=step, launch=launch, count=count))
-        self.account.done = before + count
-        of = f"/{self.account.launches}" if self.account.launches else ""
-        self._report(f"launch {launch + 1}{of}, turn {len(self.account.order)}", self.account.done, self._total)
+        self.state.done = before + count
+        of = f"/{self.state.launches}" if self.state.launches else ""
+        self._report(f"launch {launch + 1}{of}, turn {len(self.state.order)}", self.state.done, self._total)
 
     def _guarded(self, index: int, step: Callable[[Lane], None]) -> None:
-        lane = self.account.lanes[index]
-        outcome = self.account.outcomes[lane.experiment.name]
+        lane = self.state.lanes[index]
+        outcome = self.state.outcomes[lane.experiment.name]
         if outcome.failure is None:
             try:
                 step(lane)
             except KitError as error:
                 outcome.failure = error
                 # What is left of it must not run beside the others.
-                for label in [other.label for other in self.account.lanes if other.experiment is lane.experiment]:
+                for label in [other.label for other in self.state.lanes if other.experiment is lane.experiment]:
                     if label in self._sessions:
                         self._sessions.pop(label).close()
 
     def _open(self, lane: Lane, launch: int) -> None:
-        experiment, outcome = lane.experiment, self.account.outcomes[lane.experiment.name]
+        experiment, outcome = lane.experiment, self.state.outcomes[lane.experiment.name]
         if launch == 0:
-            self._report(f"loading {experiment.name}", self.account.done, self._total)
+            self._report(f"loading {experiment.name}", self.state.done, self._total)
         program, reading = outcome.program, None
         method = experiment.method or (usual_method(program.pte) if outcome.runner.kind != "runtime" else None)
         if experiment.phase is not None:
@@ -134,11 +134,11 @@ class GroupRun:
             model=program.pte,
             inputs=() if reading is not None else program.inputs,
             threads=experiment.num_threads,
-            warmup=self.account.warmup(lane),
+            warmup=self.state.warmup(lane),
             disable_features=tuple(experiment.disable_features),
             log=outcome.file(".log"),
             etdump=outcome.dump(launch) if lane.kind in (LaneKind.TRACED, LaneKind.LAUNCHED) else None,
-            output_base=outcome.file("_output") if outcome.done is None and self.account.keeps_outputs(lane) else None,
+            output_base=outcome.file("_output") if outcome.done is None and self.state.keeps_outputs(lane) else None,
             kernel_trace=outcome.file(KERNEL_TRACE) if MODES[experiment.mode] == "trace" else None,
             timeout_s=self._timeout_s,
             launch_prefix=tuple(experiment.launch_prefix),
@@ -159,39 +159,39 @@ class GroupRun:
         self._sessions[lane.label] = session
         if lane.kind is LaneKind.TRACED:
             outcome.traced_warmup = len(session.ready.warmup_ns)
-        self.account.launch_s.setdefault(lane.label, time.monotonic() - began)
+        self.state.launch_s.setdefault(lane.label, time.monotonic() - began)
         if outcome.ready is None:
-            self.account.note(progress_log.ExperimentStart(experiment.name, session.features, session.ready))
+            self.state.note(progress_log.ExperimentStart(experiment.name, session.features, session.ready))
 
     def _choose_settle_runs(self) -> int:
-        if not any(lane.kind is LaneKind.TIMED for lane in self.account.lanes):
+        if not any(lane.kind is LaneKind.TIMED for lane in self.state.lanes):
             return 0
         warm = [
-            min(o.ready.warmup_ns) for o in self.account.outcomes.values() if o.ready is not None and o.ready.warmup_ns
+            min(o.ready.warmup_ns) for o in self.state.outcomes.values() if o.ready is not None and o.ready.warmup_ns
         ]
         return 1 if not warm or max(warm) < _SETTLE_BELOW_NS else 0
 
     def _elapsed(self) -> float:
-        return round(time.monotonic() - self.account.start, 6)
+        return round(time.monotonic() - self.state.start, 6)
 
     def _turn(self, lane: Lane, number: int, step: int, launch: int, count: int) -> None:
         if lane.kind is LaneKind.STARTUP:
             # It has executed, and ended.
             first_ns = self._sessions[lane.label].ready.warmup_ns[:1]
-            turn = Turn(len(self.account.order) - 1, self._began[lane.label], first_ns, 0, launch)
-            self.account.note(progress_log.TurnRecord(number, step, lane.label, turn))
+            turn = Turn(len(self.state.order) - 1, self._began[lane.label], first_ns, 0, launch)
+            self.state.note(progress_log.TurnRecord(number, step, lane.label, turn))
             return
         at_s = self._elapsed()
         session, began = self._sessions[lane.label], time.monotonic()
         # An execution that others interrupt at the beginning of a turn counts as interrupted, and not as time.
-        first = self.account.uncounted(lane)
-        times = session.run(first + count, self.account.settles(lane))[first:]
+        first = self.state.uncounted(lane)
+        times = session.run(first + count, self.state.settles(lane))[first:]
         if lane.kind is LaneKind.LAUNCHED:
             # Such a runner is started by its turn: all that was not execution.
-            self.account.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
+            self.state.launch_s.setdefault(lane.label, max(0.0, time.monotonic() - began - sum(times) / 1e9))
         preempted = min(session.preempted, count)
-        taken = Turn(len(self.account.order) - 1, at_s, times, preempted, launch, session.resident)
-        self.account.note(progress_log.TurnRecord(number, step, lane.label, taken))
+        taken = Turn(len(self.state.order) - 1, at_s, times, preempted, launch, session.resident)
+        self.state.note(progress_log.TurnRecord(number, step, lane.label, taken))
 
     def _finish(self, lane: Lane, number: int, launch: int) -> None:
         session, began = self._sessions.pop(lane.label), time.monotonic()
@@ -199,17 +199,17 @@ class GroupRun:
             done = session.finish()
         finally:
             session.close()
-        if not self._planned and lane.label in self.account.launch_s:
+        if not self._planned and lane.label in self.state.launch_s:
             # On a device, ending a process and fetching its files takes time too.
-            self.account.launch_s[lane.label] += time.monotonic() - began
-        outcome = self.account.outcomes[lane.experiment.name]
-        first = outcome.done is None and self.account.keeps_outputs(lane)
-        self.account.note(
+            self.state.launch_s[lane.label] += time.monotonic() - began
+        outcome = self.state.outcomes[lane.experiment.name]
+        first = outcome.done is None and self.state.keeps_outputs(lane)
+        self.state.note(
             progress_log.ProcessEnd(
                 number,
                 lane.label,
                 launch,
-                self.account.launch_s.get(lane.label),
+                self.state.launch_s.get(lane.label),
                 done if first else None,
                 self._process(lane, launch, session, done),
             )

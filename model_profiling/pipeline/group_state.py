@@ -97,6 +97,11 @@ class GroupState:
         self.first = first_round(self.lanes, seed)
 
     @property
+    def foreign(self) -> bool:
+        """Whether a runner is not the kit's."""
+        return any(outcome.runner.kind == "foreign" for outcome in self.outcomes.values())
+
+    @property
     def later(self) -> list[Round]:
         return later_rounds(self.lanes, self.first, self.seed)
 
@@ -109,10 +114,10 @@ class GroupState:
                 self.order += [[] for _ in range(entry.turn.turn + 1 - len(self.order))]
                 self.order[entry.turn.turn].append(entry.lane)
             self._apply(entry)
-        sittings = self.progress.sittings
-        if sittings:
+        attempts = self.progress.attempts
+        if attempts:
             last = max((entry.turn.at_s for entry in kept if isinstance(entry, progress_log.TurnRecord)), default=0.0)
-            self.start -= max(last, time.time() - sittings[0].wall_s)
+            self.start -= max(last, time.time() - attempts[0].wall_s)
         return rest
 
     def _readable(self, lane: str, launch: int, runs: int) -> bool:
@@ -174,14 +179,14 @@ class GroupState:
 
     def settles(self, lane: Lane) -> int:
         """Return how many executions come before each turn of a lane, of which nothing is said."""
-        return self._settling(lane) if lane.kind is LaneKind.TIMED else 0
+        return self._settle_count(lane) if lane.kind is LaneKind.TIMED else 0
 
     def warmup(self, lane: Lane) -> int:
         """Return how many executions a process begins with: one that is traced has a single turn, and settles here."""
         own = lane.experiment.warmup
-        return max(own, self._settling(lane)) if lane.kind is LaneKind.TRACED else own
+        return max(own, self._settle_count(lane)) if lane.kind is LaneKind.TRACED else own
 
-    def _settling(self, lane: Lane) -> int:
+    def _settle_count(self, lane: Lane) -> int:
         ready = self.outcomes[lane.experiment.name].ready
         beside = any(outcome.runner.kind == "runtime" for outcome in self.outcomes.values())
         if not beside or ready is None or not ready.warmup_ns:

@@ -16,7 +16,7 @@ from model_profiling.formats import etdump
 from model_profiling.pipeline.config import MODES
 from model_profiling.pipeline.foreign_runner import NOTE as FOREIGN_NOTE
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState
-from model_profiling.pipeline.progress_log import ProgressLog, SessionStart
+from model_profiling.pipeline.progress_log import ProgressLog
 from model_profiling.runner.protocol import Ready
 from model_profiling.store.made_by import Machine
 from model_profiling.store.run_directory import Conditions, ExperimentRecord, Mode, ScheduleRecord, Timing
@@ -92,25 +92,25 @@ def shared_fields(ready: Ready, record: type[msgspec.Struct], but: tuple[str, ..
     return {name: getattr(ready, name) for name in names}
 
 
-def schedule_record(account: GroupState, seed: int, foreign: bool, conditions: Conditions) -> ScheduleRecord:
+def schedule_record(state: GroupState, conditions: Conditions) -> ScheduleRecord:
     # Launches that only start are counted with each start.
-    turns = [outcome.timed or outcome.traced for outcome in account.outcomes.values()]
+    turns = [outcome.timed or outcome.traced for outcome in state.outcomes.values()]
     return ScheduleRecord(
-        seed,
-        "alternating launches" if foreign else "alternating launches, interleaved turns",
-        len(account.order),
-        account.settle_runs or 0,
-        account.order,
+        state.seed,
+        "alternating launches" if state.foreign else "alternating launches, interleaved turns",
+        len(state.order),
+        state.settle_runs or 0,
+        state.order,
         conditions,
-        max((len({turn.launch for turn in some}) for some in turns), default=account.launches),
-        account.plan,
+        max((len({turn.launch for turn in some}) for some in turns), default=state.launches),
+        state.plan,
     )
 
 
 def experiment_record(
     outcome: ExperimentOutcome,
+    progress: ProgressLog,
     fingerprint: str,
-    first: SessionStart,
     hashes: dict[str, str],
     machine: Machine | None,
     timing: Timing,
@@ -118,6 +118,7 @@ def experiment_record(
     load_after: float = 0.0,
     partial: str = "",
 ) -> ExperimentRecord:
+    first = progress.attempts[0]
     experiment, ready, failure = outcome.experiment, outcome.ready, outcome.failure
     foreign = outcome.runner.kind == "foreign"
     mode: Mode = MODES[experiment.mode] if timing == "measured" else "trace"
@@ -143,6 +144,7 @@ def experiment_record(
         notes=[
             *([FOREIGN_NOTE] if foreign else []),
             *notes,
+            *_resumed_notes(progress),
             *(f"this CPU does not have '{name}'; nothing was disabled for it" for name in absent),
         ],
         failure=failure.message if failure else "",
@@ -154,10 +156,10 @@ def experiment_record(
     )
 
 
-def resumed_notes(progress: ProgressLog) -> list[str]:
-    """Say that a group was measured in several sittings, and what was different between them."""
-    found, sittings = [], progress.sittings
-    for before, after in itertools.pairwise(sittings):
+def _resumed_notes(progress: ProgressLog) -> list[str]:
+    """Say that a group was measured in several attempts, and what was different between them."""
+    found, attempts = [], progress.attempts
+    for before, after in itertools.pairwise(attempts):
         if not after.turns:
             continue
         kept = f"{after.launches} launches and {after.turns} turns"

@@ -4,7 +4,7 @@ a run labelled as partial can be made meanwhile."""
 import contextlib
 import shlex
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,10 +16,11 @@ from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
 from model_profiling.pipeline.progress_log import ProgressLog, combined
 from model_profiling.pipeline.run_plan import PARTIAL_RUN
-from model_profiling.pipeline.schedule import groups, lanes_of
+from model_profiling.pipeline.schedule import LaneKind, groups, lanes_of
 from model_profiling.store import transaction
 from model_profiling.store.artifacts import EARLIER, FAILED, MANIFEST, PARTIAL
-from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, ScheduleRecord
+from model_profiling.store.made_by import RunnerRecord
+from model_profiling.store.run_directory import ExperimentRecord, Manifest, RunDirectory, ScheduleRecord, Timing
 from model_profiling.store.runs import READY, UNFINISHED, InterruptedRun, interrupted_runs, publish
 
 
@@ -62,10 +63,23 @@ class PartialRun:
     def progress(self, names: Sequence[str]) -> ProgressLog:
         """Return what a group has measured so far; nothing if that was a group of other experiments."""
         progress = ProgressLog(self._progress(names))
-        if progress.entries and not (progress.sittings and progress.sittings[0].experiments == list(names)):
+        if progress.entries and not (progress.attempts and progress.attempts[0].experiments == list(names)):
             self.forget(names)
             progress = ProgressLog(self._progress(names))
         return progress
+
+    def state(
+        self,
+        program: MeasuredProgram,
+        todo: Sequence[Experiment],
+        runners: Mapping[str, RunnerRecord],
+        timing: Timing,
+        seed: int,
+    ) -> GroupState:
+        """Return a group that is yet to be taken up where an interrupted run left it."""
+        outcomes = {e.name: ExperimentOutcome(program, e, runners[e.name], self.scratch(e.name)) for e in todo}
+        foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
+        return GroupState(lanes_of(todo, foreign, timing == "measured"), outcomes, seed, self.progress([*outcomes]))
 
     def record(self, names: Sequence[str]) -> GroupRecord | None:
         """Return the record of a group that is complete; None if it is not."""
@@ -208,34 +222,23 @@ def _collect_group(
         manifest.experiments.update(complete.experiments)
         manifest.schedules[complete.session] = complete.schedule
         return
-    progress, model = home.progress(names), manifest.model
-    program = MeasuredProgram(Path(model.path), model.stem, ())
-    outcomes = {e.name: ExperimentOutcome(program, e, unfinished.runners[e.name], home.scratch(e.name)) for e in todo}
-    foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
-    account = GroupState(lanes_of(todo, foreign, manifest.timing == "measured"), outcomes, seed, progress)
-    account.restore()
-    timed = {lane.experiment.name for lane in account.lanes if lane.kind.value == "timed"}
-    usable = {name: o for name, o in outcomes.items() if o.dumps and (o.timed or name not in timed)}
-    account.launches = progress.launches
-    for name, outcome in usable.items():
-        first = progress.sittings[0]
+    program = MeasuredProgram(Path(manifest.model.path), manifest.model.stem, ())
+    state = home.state(program, todo, unfinished.runners, manifest.timing, seed)
+    state.restore()
+    progress, timed = state.progress, {lane.experiment.name for lane in state.lanes if lane.kind is LaneKind.TIMED}
+    state.launches = progress.launches
+    for name, outcome in state.outcomes.items():
+        if not outcome.dumps or not (outcome.timed or name not in timed):
+            continue
         hashes = manifest_records.collect(outcome, staged / READY / name)
         if outcome.failure is not None:
             raise outcome.failure
+        how = (unfinished.fingerprints[name], hashes, unfinished.machine, manifest.timing)
         manifest.experiments[name] = manifest_records.experiment_record(
-            outcome,
-            unfinished.fingerprints[name],
-            first,
-            hashes,
-            unfinished.machine,
-            manifest.timing,
-            manifest_records.resumed_notes(progress),
-            0.0,
-            progress.said(),
+            outcome, progress, *how, partial=progress.describe_progress()
         )
-        manifest.schedules[first.session] = manifest_records.schedule_record(
-            account, seed, bool(foreign), combined(progress.conditions)
-        )
+        schedule = manifest_records.schedule_record(state, combined(progress.conditions))
+        manifest.schedules[progress.attempts[0].session] = schedule
 
 
 def _may_be_latest(found: Manifest | None, manifest: Manifest, unfinished: InterruptedRun) -> bool:

@@ -13,11 +13,12 @@ from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
 from model_profiling.formats import pte
 from model_profiling.formats.pte.sequence import SequenceProgram, sequence_program
+from model_profiling.pipeline.axes import PHASES, expand
 from model_profiling.pipeline.config import MODES, parse_config
 from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.platforms.base import TokenPlan
 from model_profiling.store.artifacts import ExportPaths, ExportRecord
-from model_profiling.store.run_directory import MOST_TOKENS, Phase, extended_name
+from model_profiling.store.run_directory import MOST_TOKENS, Phase
 
 PREFILL, DECODE = 128, 32
 # Which kernels run does not depend on how many tokens there are, if there are several; an emulator needs few of them.
@@ -119,26 +120,11 @@ def wants_phases(config: Config) -> bool:
 
 
 def expand_phases(config: Config, phases: Sequence[Phase], where: str) -> Config:
-    """Return the config with each experiment in every phase; only the first of them measures start-up."""
-    names = {
-        e.name: {phase: extended_name(e.name, e.num_threads, phase.in_names) for phase in phases}
-        for e in config.experiments
-    }
-    experiments = [
-        msgspec.structs.replace(
-            experiment,
-            name=names[experiment.name][phase],
-            phase=phase,
-            startup_launches=experiment.startup_launches if phase == phases[0] else experiment.startup_launches or 0,
-        )
-        for phase in phases
-        for experiment in config.experiments
-    ]
-    pairs = [
-        (names[before][phase], names[after][phase])
-        for phase in phases
-        for before, after in config.analysis.compare_pairs
-    ]
+    """Return the config with each experiment in every phase, one phase after the other."""
+    whole = expand(config, [(PHASES, dict.fromkeys(range(len(config.experiments)), phases))], where)
+    order = {each.name: phases.index(each.phase) for each in whole.experiments if each.phase is not None}
+    experiments = sorted(whole.experiments, key=lambda each: order[each.name])
+    pairs = sorted(whole.analysis.compare_pairs, key=lambda pair: order[pair[0]])
     analysis = msgspec.structs.replace(config.analysis, compare_pairs=pairs)
     whole = msgspec.structs.replace(config, experiments=experiments, analysis=analysis)
     # What a name may be is checked there.

@@ -23,9 +23,9 @@ from model_profiling.pipeline.config_types import Config, Experiment
 from model_profiling.pipeline.execution import GroupRun
 from model_profiling.pipeline.group_state import ExperimentOutcome, GroupState, MeasuredProgram
 from model_profiling.pipeline.partial_run import GroupRecord, PartialRun, remove_leftovers
-from model_profiling.pipeline.progress_log import ConditionsRecord, ProgressLog, SessionStart, combined
+from model_profiling.pipeline.progress_log import ConditionsRecord, SessionStart, combined
 from model_profiling.pipeline.run_plan import RequestedRun, plan_run
-from model_profiling.pipeline.schedule import groups, lanes_of
+from model_profiling.pipeline.schedule import groups
 from model_profiling.platforms.base import Platform
 from model_profiling.runner.kernel_trace import generate_shim
 from model_profiling.store import transaction
@@ -35,7 +35,7 @@ from model_profiling.store.kept_programs import is_keeping_off, keep_program
 from model_profiling.store.labels import device_name, model_revision, revision
 from model_profiling.store.made_by import RunnerRecord, machine_of
 from model_profiling.store.run_directory import Conditions, Manifest, ModelRecord, RunDirectory
-from model_profiling.store.runs import InterruptedRun, interrupted_runs, publish
+from model_profiling.store.runs import InterruptedRun, interrupted_runs, publish, refuse_strangers
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,10 @@ class Pipeline:
         self._export = export = export_record(self._paths)
         given = tuple(Path(file).resolve() for file in self._config.inputs)
         self._inputs = given or sample_inputs(self._paths, export)
-        self._tokens = self._token_file(export)
+        phased, sequence = any(e.phase is not None for e in self._config.experiments), self._sequence
+        self._tokens = None
+        if sequence is not None and phased:
+            self._tokens = phase_experiments.token_sequence(self._config, sequence, self._paths, export)
         fresh = self._new_manifest(export)
         probe = self._probe
         self._machine = machine_of(probe.arch, probe.features, probe.environment, self._platform.identity)
@@ -123,16 +126,17 @@ class Pipeline:
         asked = RequestedRun(
             self._config.label, self._force, wanted, fingerprints, self._place.path, self._machine, runners
         )
-        self._standing = plan_run(root, found, fresh, asked)
-        for why in self._standing.why_again:
+        self._plan = plan_run(root, found, fresh, asked)
+        for why in self._plan.why_again:
             self._note(f"existing results are not reused: {why}")
-        if not self._standing.todo:
+        if not self._plan.todo:
             fresh.status = "complete"
-            _forget_unused(self._standing.taken_over(fresh))
+            _forget_unused(self._plan.taken_over(fresh))
             fresh.updated = manifest_records.now()
             write_manifest(self._directory, fresh)
             self._keep_program(fresh)
-            return PipelineResult(self._directory, fresh, [], sorted(self._standing.finished))
+            return PipelineResult(self._directory, fresh, [], sorted(self._plan.finished))
+        refuse_strangers(root, self._plan.todo)
         with self._platform.exclusive():
             return self._measure(fresh, fingerprints)
 
@@ -141,7 +145,7 @@ class Pipeline:
         failures: list[tuple[str, KitError]] = []
         ran: list[str] = []
         ready: list[str] = []
-        todo = [[e for e in group if e.name in self._standing.todo] for group in groups(self._config)]
+        todo = [[e for e in group if e.name in self._plan.todo] for group in groups(self._config)]
         todo = [group for group in todo if group]
         for number, group in enumerate(todo, 1):
             failed, complete = self._run_group(group, manifest, fingerprints)
@@ -150,21 +154,21 @@ class Pipeline:
             ran += [e.name for e in group]
             if number == len(todo):
                 manifest.status = "failed" if failures else "complete"
-            if ready and not (self._standing.replaces and (failures or number < len(todo))):
+            if ready and not (self._plan.replaces and (failures or number < len(todo))):
                 self._publish(manifest, ready)
                 ready = []
         self._place.leave(done=not failures)
         if failures:
             raise self._combined(failures)
         self._keep_program(manifest)
-        return PipelineResult(self._directory, manifest, ran, sorted(self._standing.finished), self._standing.archive)
+        return PipelineResult(self._directory, manifest, ran, sorted(self._plan.finished), self._plan.archive)
 
     def _begin(self, fresh: Manifest, fingerprints: dict[str, str]) -> Manifest:
         """Return the manifest of this run: as it was begun by a run that was interrupted, else new."""
-        manifest = self._standing.taken_over(fresh)
+        manifest = self._plan.taken_over(fresh)
         runners = {e.name: self._runner(e) for e in self._config.experiments}
         threads = sorted({e.num_threads for e in self._config.experiments})
-        mine = {name: fingerprints[name] for name in self._standing.todo}
+        mine = {name: fingerprints[name] for name in self._plan.todo}
         begun = self._place.begin(InterruptedRun(manifest, mine, runners, threads, self._machine)).manifest
         manifest.label, manifest.created = begun.label, begun.created
         for place, other in interrupted_runs(self._directory.path):
@@ -192,7 +196,7 @@ class Pipeline:
                 # Where all of them failed, the device or the machine did: what they measured before is worth keeping.
                 if len(failures) < len(names) or not self._place.progress(names).launches:
                     self._place.forget(names)
-                if self._standing.replaces:
+                if self._plan.replaces:
                     # A failure never replaces a success, its own or that of an experiment it is compared with.
                     for name in names:
                         files.replace_directory(self._place.ready(name), self._home_of_failure(name))
@@ -209,47 +213,46 @@ class Pipeline:
         self, todo: list[Experiment], fingerprints: dict[str, str]
     ) -> tuple[dict[str, ExperimentOutcome], GroupRecord]:
         program = MeasuredProgram(self._paths.pte, self._paths.stem, self._inputs, self._sequence, self._tokens)
-        outcomes = {e.name: ExperimentOutcome(program, e, self._runner(e), self._place.scratch(e.name)) for e in todo}
-        for outcome in outcomes.values():
+        runners, timing = {e.name: self._runner(e) for e in todo}, self._platform.timing
+        state = self._place.state(program, todo, runners, timing, self._config.seed)
+        for outcome in state.outcomes.values():
             outcome.scratch.mkdir(parents=True, exist_ok=True)
-        foreign = {name for name, outcome in outcomes.items() if outcome.runner.kind == "foreign"}
-        for experiment in todo:
-            if experiment.name in foreign and experiment.disable_features:
-                what = f"experiment '{experiment.name}' disables features, which only the kit's runner can do"
+            if outcome.runner.kind == "foreign" and outcome.experiment.disable_features:
+                what = f"experiment '{outcome.experiment.name}' disables features, which only the kit's runner can do"
                 raise InputError(what, "Leave runner_path out, or give a runner that was built without them.")
-        lanes = lanes_of(todo, foreign, timed=self._platform.timing == "measured")
-        progress = self._place.progress([e.name for e in todo])
-        account = GroupState(lanes, outcomes, self._config.seed, progress)
-        conditions = self._take_rounds(account, progress, list(outcomes))
-        notes, load = manifest_records.resumed_notes(progress), self._platform.load()
+        conditions, load = self._take_rounds(state), self._platform.load()
         records = {}
-        for name, outcome in outcomes.items():
+        for name, outcome in state.outcomes.items():
             hashes = manifest_records.collect(outcome, self._place.ready(name))
             if outcome.failure is not None:
                 outcome.failure.moved(outcome.scratch, self._home_of_failure(name))
-            first, timing = progress.sittings[0], self._platform.timing
-            said = [*self._trace_note(outcome), *self._version_note(outcome), *notes]
-            whose = (fingerprints[name], first, hashes, self._machine, timing)
-            records[name] = manifest_records.experiment_record(outcome, *whose, said, load)
-        schedule = manifest_records.schedule_record(account, self._config.seed, bool(foreign), conditions)
-        return outcomes, GroupRecord(progress.sittings[0].session, schedule, records)
+            how = (fingerprints[name], hashes, self._machine, timing)
+            evidence = timing != "measured" or MODES[outcome.experiment.mode] == "trace"
+            notes = [self._platform.trace_note] if evidence and self._platform.trace_note else []
+            # Models are exported by the installed ExecuTorch, and another one may run them.
+            if outcome.experiment.executorch is not None and self._export is not None:
+                by = self._export.versions.get("executorch", "of unknown version")
+                notes.append(f"the program was exported by ExecuTorch {by}; `executorch` chooses only what runs it")
+            records[name] = manifest_records.experiment_record(outcome, state.progress, *how, notes, load)
+        schedule = manifest_records.schedule_record(state, conditions)
+        return state.outcomes, GroupRecord(state.progress.attempts[0].session, schedule, records)
 
-    def _take_rounds(self, account: GroupState, progress: ProgressLog, names: list[str]) -> Conditions:
+    def _take_rounds(self, state: GroupState) -> Conditions:
         """Measure all that is missing; interrupted, say what is kept. Returns what the machine went through."""
-        rest = account.restore()
+        rest, progress = state.restore(), state.progress
         progress.save()
-        earlier = progress.sittings
+        earlier = progress.attempts
         if progress.turns:
-            self._note(f"resuming an interrupted run: {progress.said()} are measured already")
+            self._note(f"resuming an interrupted run: {progress.describe_progress()} are measured already")
         session = earlier[0].session if earlier else uuid.uuid4().hex[:12]
         here = (self._platform.load(), self._probe.boot, self._probe.environment, progress.launches, progress.turns)
-        progress.add(SessionStart(session, names, manifest_records.now(), time.time(), *here))
+        progress.add(SessionStart(session, [*state.outcomes], manifest_records.now(), time.time(), *here))
         try:
-            GroupRun(self._platform, account, self._report, self._config.timeout_s, self._config.budget_s).run(rest)
+            GroupRun(self._platform, state, self._report, self._config.timeout_s, self._config.budget_s).run(rest)
         except KeyboardInterrupt:
             with contextlib.suppress(KitError):
                 progress.add(ConditionsRecord(self._platform.conditions()))
-            kept = f"{progress.said()} are kept" if progress.turns else "nothing was complete yet"
+            kept = f"{progress.describe_progress()} are kept" if progress.turns else "nothing was complete yet"
             hint = "Run the same command to resume; add --analyze-partial to analyse what was measured."
             raise InterruptionError(f"interrupted: {kept}", hint) from None
         return combined([*progress.conditions, self._platform.conditions()])
@@ -258,8 +261,8 @@ class Pipeline:
         """Put complete experiments in place. A run whose results they replace becomes an earlier one first."""
         _forget_unused(manifest)
         manifest.updated = manifest_records.now()
-        dropped = self._standing.dropped(manifest)
-        publish(self._directory.path, self._place.path, manifest, names, dropped, self._standing.archive)
+        dropped = self._plan.dropped(manifest)
+        publish(self._directory.path, self._place.path, manifest, names, dropped, self._plan.archive)
         for name in names:
             manifest_records.clear_directory(self._directory.path / FAILED / name)
         with contextlib.suppress(OSError):  # others failed
@@ -268,14 +271,14 @@ class Pipeline:
     def _home_of_failure(self, name: str) -> Path:
         """Return where the files of an experiment that failed end up: in its place, unless a good result is there."""
         root = self._directory.path
-        return root / FAILED / name if self._standing.replaces else root / name
+        return root / FAILED / name if self._plan.replaces else root / name
 
     def _combined(self, failures: list[tuple[str, KitError]]) -> KitError:
         name, first = failures[0]
         error = first.within(f"experiment '{name}' failed")
         if len(failures) > 1:
             error.message += f" (and {len(failures) - 1} more)"
-        if self._standing.replaces:
+        if self._plan.replaces:
             aside = self._directory.path / FAILED
             error.hint += f" Earlier results were not replaced; the files of this run are in {aside}."
             if self._place.path.exists():
@@ -347,22 +350,6 @@ class Pipeline:
         if asked not in self._runners:
             self._runners[asked] = self._platform.runner(*asked, self._paths.pte)
         return self._runners[asked]
-
-    def _token_file(self, export: ExportRecord | None) -> Path | None:
-        if self._sequence is None or not any(e.phase is not None for e in self._config.experiments):
-            return None
-        return phase_experiments.token_sequence(self._config, self._sequence, self._paths, export)
-
-    def _version_note(self, outcome: ExperimentOutcome) -> list[str]:
-        """Say which ExecuTorch made the program where another may have run it: models are exported by the installed."""
-        if outcome.experiment.executorch is None or self._export is None:
-            return []
-        exported = self._export.versions.get("executorch", "of unknown version")
-        return [f"the program was exported by ExecuTorch {exported}; `executorch` chooses only what runs it"]
-
-    def _trace_note(self, outcome: ExperimentOutcome) -> list[str]:
-        evidence = self._platform.timing != "measured" or MODES[outcome.experiment.mode] == "trace"
-        return [self._platform.trace_note] if evidence and self._platform.trace_note else []
 
 
 def _forget_unused(manifest: Manifest) -> None:

@@ -99,7 +99,7 @@ class ProgressLog:
             files.write_bytes(self._path, b"".join(msgspec.json.encode(entry) + b"\n" for entry in self.entries))
 
     @property
-    def sittings(self) -> list[SessionStart]:
+    def attempts(self) -> list[SessionStart]:
         return [entry for entry in self.entries if isinstance(entry, SessionStart)]
 
     @property
@@ -121,7 +121,7 @@ class ProgressLog:
         plans = [entry for entry in self.entries if isinstance(entry, PlanRecord)]
         return max((launches or 1 for _, launches in plans[-1].lanes), default=1) if plans else None
 
-    def said(self) -> str:
+    def describe_progress(self) -> str:
         """Return how far it is, in words. A launch that was interrupted and its rest are one of those planned."""
         begun = len({entry.round for entry in self.entries if isinstance(entry, TurnRecord)})
         planned = self.planned_launches
@@ -140,7 +140,7 @@ def _read(path: Path) -> Iterator[Entry]:
 
 
 def combined(conditions: list[Conditions]) -> Conditions:
-    """Return what a machine went through over several sittings; what the way to it cost is of the last one."""
+    """Return what a machine went through over several attempts; what the way to it cost is of the last one."""
     if not conditions:
         return Conditions()
     last = conditions[-1]

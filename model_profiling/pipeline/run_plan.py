@@ -25,7 +25,7 @@ class RunPlan:
 
     found: Manifest | None
     label: str
-    goes_on: bool
+    reuses_results: bool
     todo: list[str]
     finished: set[str]
     replaces: bool
@@ -36,7 +36,7 @@ class RunPlan:
     def taken_over(self, fresh: Manifest) -> Manifest:
         """Return `fresh` with the results of the run that is there, as far as this run is about the same program."""
         fresh.label = self.label
-        if self.goes_on and self.found is not None:
+        if self.reuses_results and self.found is not None:
             fresh.experiments, fresh.schedules = dict(self.found.experiments), dict(self.found.schedules)
             if not self.replaces:
                 fresh.created, fresh.revision = self.found.created, self.found.revision
@@ -83,10 +83,10 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
         hint = f"Give another one, for example --out {root}-{fresh.model.dtype}, or remove it."
         raise InputError(f"{root} holds a run of {found.model.stem}, not of {fresh.model.stem}", hint)
     there = found.label
-    goes_on = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
-    why_again = _why_again(found, asked) if goes_on and not asked.force else []
-    goes_on = goes_on and not _has_strangers(found, asked)
-    records = found.experiments if goes_on else {}
+    reuses_results = (label is None or _is_called(found, label)) and found.model.sha256 == fresh.model.sha256
+    why_again = _why_again(found, asked) if reuses_results and not asked.force else []
+    reuses_results = reuses_results and not _mixes_machines(found, asked)
+    records = found.experiments if reuses_results else {}
     finished = {
         e.name
         for e in wanted
@@ -95,15 +95,15 @@ def plan_run(root: Path, found: Manifest | None, fresh: Manifest, asked: Request
     if finished and _was_busy(root, found, finished):
         finished, why_again = set(), [*why_again, "the machine was busy while they were measured"]
     todo = [e.name for e in wanted if e.name not in finished]
-    affected = [record for name, record in found.experiments.items() if name in todo or not goes_on]
+    affected = [record for name, record in found.experiments.items() if name in todo or not reuses_results]
     replaces = bool(todo) and any(record.status == "ok" for record in affected)
     # A part of this very run: the whole of it will hold that, too.
     own = all(record.partial and fingerprints.get(record.name) == record.fingerprint for record in affected)
     chosen = _label(root, found, fresh, asked, replaces and not own)
     if not replaces or own:
-        return RunPlan(found, chosen, goes_on, todo, finished, replaces, "", why_again)
+        return RunPlan(found, chosen, reuses_results, todo, finished, replaces, "", why_again)
     archive = there if not (root / EARLIER / there).exists() else unique_label(root, there)
-    return RunPlan(found, chosen, goes_on, todo, finished, True, archive, why_again)
+    return RunPlan(found, chosen, reuses_results, todo, finished, True, archive, why_again)
 
 
 def _was_busy(root: Path, found: Manifest, names: set[str]) -> bool:
@@ -121,7 +121,7 @@ def _why_again(found: Manifest, asked: RequestedRun) -> list[str]:
     return sorted({why for why in map(asked.why_other, others) if why})
 
 
-def _has_strangers(found: Manifest, asked: RequestedRun) -> bool:
+def _mixes_machines(found: Manifest, asked: RequestedRun) -> bool:
     """Return whether results would stand beside the new ones that another machine or other libraries have made."""
     wanted = {e.name for e in asked.wanted}
     return any(

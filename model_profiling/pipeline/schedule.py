@@ -10,10 +10,10 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import get_args
+from typing import Any, get_args
 
 from model_profiling.base.errors import InputError
-from model_profiling.pipeline.axes import checked_threads, key_without_threads
+from model_profiling.pipeline.axes import alike, checked_threads
 from model_profiling.pipeline.config import MODES, compare_pairs
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, Config, Experiment, PageCache
 
@@ -48,6 +48,12 @@ class Counts:
     budget_s: float | None = None
     startup_launches: int | None = None
     page_cache: PageCache = "warm"
+
+    @property
+    def of_experiment(self) -> dict[str, Any]:
+        """The keys of an experiment that ask for it."""
+        of_each = {key: getattr(self, key) for key in ("launches", "startup_launches", "page_cache")}
+        return {"num_runs": self.runs, **of_each}
 
 
 CHOSEN = Counts()
@@ -148,11 +154,9 @@ def groups(config: Config) -> list[list[Experiment]]:
 
 def _of_other_threads(config: Config) -> list[tuple[str, str]]:
     """Return each timed experiment with the first of those that differ from it only in their threads, if some do."""
-    found: dict[bytes, list[Experiment]] = {}
-    for experiment in config.experiments:
-        if MODES[experiment.mode] == "timing":
-            found.setdefault(key_without_threads(experiment), []).append(experiment)
-    swept = [members for members in found.values() if len({member.num_threads for member in members}) > 1]
+    timed = [experiment for experiment in config.experiments if MODES[experiment.mode] == "timing"]
+    found = alike(timed, "num_threads", "startup_launches")
+    swept = [members for members in found if len({member.num_threads for member in members}) > 1]
     return [(members[0].name, member.name) for members in swept for member in members[1:]]
 
 

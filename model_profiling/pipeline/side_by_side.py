@@ -93,14 +93,11 @@ def measure(
     for name, program in programs.items():
         experiment = Experiment(
             name,
-            num_runs=counts.runs,
             num_threads=threads,
-            launches=counts.launches,
-            startup_launches=counts.startup_launches,
-            page_cache=counts.page_cache,
             phase=phase,
             disable_features=list(disable_features),
             executorch=executorch.get(name),
+            **counts.of_experiment,
             **once,
         )
         clear_directory(home / name)

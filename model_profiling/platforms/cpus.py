@@ -124,15 +124,19 @@ class CpuCluster:
 
 @dataclass(frozen=True)
 class DeviceFacts:
-    """A device as it was when the run began."""
+    """A device as it was when the run began; what is empty or unknown of its `environment` is left out."""
 
     target: str
-    arch: str
     features: tuple[str, ...]
     clusters: tuple[CpuCluster, ...]
     boot_id: str
     unique: str
     environment: dict[str, object]
+
+
+def known(facts: Mapping[str, object]) -> dict[str, object]:
+    """Return the facts that say something."""
+    return {key: value for key, value in facts.items() if value not in (None, "", [], {})}
 
 
 def features(cpuinfo: str, arch: str) -> tuple[str, ...]:

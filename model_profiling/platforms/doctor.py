@@ -56,7 +56,7 @@ def essential_checks() -> list[Check]:
             essential=True,
         ),
         _guarded("ExecuTorch", lambda: f"{installed_sdk().version}, with C++ libraries"),
-        _guarded("runner", _runner),
+        _guarded("runner", lambda: f"built for {(build := build_runner()).target.name} with {build.compiler}"),
         _guarded("CPU features", _features),
         _package("torch", " (docs/install.md: how to take a CPU build)"),
         _package("torchao"),
@@ -87,11 +87,6 @@ def _guarded(what: str, find: Callable[[], str]) -> Check:
         return Check(what, True, find(), essential=True)
     except KitError as error:
         return Check(what, False, error.message, error.hint, essential=True)
-
-
-def _runner() -> str:
-    build = build_runner()
-    return f"built for {build.target.name} with {build.compiler}"
 
 
 def _features() -> str:

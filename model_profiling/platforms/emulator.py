@@ -22,6 +22,8 @@ TARGET = "linux-aarch64"
 NEEDED = (10, 1)
 # Where Debian's and Ubuntu's cross compiler keeps the C library of its target.
 _SYSROOT = Path("/usr/aarch64-linux-gnu")
+# What of SME can be seen.
+_SHOWN = {"sme2": "SME2", "sme": "SME1 only"}
 
 
 class Qemu(NamedTuple):
@@ -67,7 +69,8 @@ class EmulatorPlatform(ProcessPlatform):
 
     def probe(self) -> Capabilities:
         features = self.features()
-        environment = {"cpu": "this machine's own", "shows": sme_level(set(features.present)), **describe_host()}
+        shown = next((words for name, words in _SHOWN.items() if name in features.present), "no SME")
+        environment = {"cpu": "this machine's own", "shows": shown, **describe_host()}
         if self.timing == "emulated":
             environment |= {"cpu": f"QEMU {self.qemu.text}, -cpu max", "host": environment.get("cpu")}
         return capabilities(features, environment)
@@ -76,8 +79,3 @@ class EmulatorPlatform(ProcessPlatform):
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> EmulatorPlatform:
     """Open the emulator."""
     return EmulatorPlatform(choice.no_lock)
-
-
-def sme_level(present: set[str]) -> str:
-    """Return what of SME can be seen: `SME2`, `SME1 only` or `no SME`."""
-    return "SME2" if "sme2" in present else "SME1 only" if "sme" in present else "no SME"

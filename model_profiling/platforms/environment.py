@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from model_profiling.base.programs import StartError, TimedOutError, run_program
-from model_profiling.platforms.cpus import apple_units, cpu_names, linux_units
+from model_profiling.platforms.cpus import apple_units, cpu_names, known, linux_units
 from model_profiling.store.run_directory import NOT_RANDOMISED
 
 # From <sys/personality.h>; what `setarch -R` sets.
@@ -25,7 +25,7 @@ def describe_host() -> dict[str, object]:
         "load_1m_5m_15m": [round(value, 2) for value in os.getloadavg()],
     }
     facts |= _macos_facts() if sys.platform == "darwin" else _linux_facts()
-    return {key: value for key, value in facts.items() if value not in (None, "", [], {})}
+    return known(facts)
 
 
 def boot_id() -> str:

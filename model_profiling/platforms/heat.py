@@ -1,13 +1,14 @@
 """Heat between turns: what a machine's sensors and clock limits say, and waiting until it has cooled."""
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import get_args
 
-from model_profiling.base.errors import RunError
-from model_profiling.platforms.remote.device import Device
+from model_profiling.base.errors import KitError, RunError
+from model_profiling.platforms.remote.device import Device, read_script
 from model_profiling.store.run_directory import HeatSample, ThermalStatus
 
 SEVERITIES: tuple[ThermalStatus, ...] = get_args(ThermalStatus)
@@ -32,9 +33,7 @@ class HeatLog:
 
     look: Callable[[], Heat]
     title: str
-    cool_down: float | None = None
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    cool_down: float | None
     samples: list[HeatSample] = field(default_factory=list)
     waited_s: float = 0.0
     _start: float | None = None
@@ -43,39 +42,37 @@ class HeatLog:
 
     def before_turn(self) -> None:
         """Look, unless we just did, and wait if the device is hotter than asked."""
-        if self.samples and self.clock() - self._last < _BETWEEN_SAMPLES_S:
+        if self.samples and time.monotonic() - self._last < _BETWEEN_SAMPLES_S:
             return
         heat = self._look()
         if self.cool_down is None:
             return
         if heat.celsius is None:
             raise RunError(f"{self.title} does not report a temperature", "Run without --cool-down.")
-        begin = self.clock()
+        begin = time.monotonic()
         while heat.celsius is not None and heat.celsius > self.cool_down:
-            if self.clock() - begin > LONGEST_COOL_DOWN_S:
+            if time.monotonic() - begin > LONGEST_COOL_DOWN_S:
                 raise RunError(
                     f"the device is still at {heat.celsius:g} °C ({heat.sensor}) after {LONGEST_COOL_DOWN_S:g} s; "
                     f"--cool-down asks for {self.cool_down:g} °C",
                     "Put it somewhere cooler, unplug fast chargers, or ask for a higher temperature.",
                 )
-            self.sleep(_BETWEEN_LOOKS_S)
+            time.sleep(_BETWEEN_LOOKS_S)
             heat = self._look()
-        self.waited_s += self.clock() - begin
+        self.waited_s += time.monotonic() - begin
 
-    def cooled_down_s(self) -> float:
-        """Return how long turns waited for the device to cool, since the last call."""
-        waited, self.waited_s = self.waited_s, 0.0
-        return round(waited, 3)
-
-    def finish(self) -> tuple[list[HeatSample], str]:
-        """Return all samples so far, after a last one, and why the device counts as throttled (empty if it did not)."""
-        self._look()
-        samples, self.samples, self._start = self.samples, [], None
-        return samples, throttling(samples)
+    def finish(self) -> tuple[list[HeatSample], str, float]:
+        """Return all samples since the last call, why the device counts as throttled (empty if it did not), and how
+        many seconds turns waited for it to cool."""
+        with contextlib.suppress(KitError):  # it is gone: what was seen of it counts
+            self._look()
+        samples, waited = self.samples, round(self.waited_s, 3)
+        self.samples, self._start, self.waited_s = [], None, 0.0
+        return samples, throttling(samples), waited
 
     def _look(self) -> Heat:
         heat = self.look()
-        now = self.clock()
+        now = time.monotonic()
         self._start = now if self._start is None else self._start
         self._free_khz = self._free_khz or heat.limits_khz
         capped = any(now_khz < free for now_khz, free in zip(heat.limits_khz, self._free_khz, strict=False))
@@ -99,17 +96,11 @@ def throttling(samples: list[HeatSample]) -> str:
 
 # What throttling listens to comes first: android.hardware.thermal's TemperatureType, skin, CPU, battery.
 _SENSORS = (("3", "skin"), ("0", "CPU"), ("2", "battery"))
-_SCRIPT = """dumpsys thermalservice 2> /dev/null
-echo '--- battery'
-dumpsys battery 2> /dev/null
-echo '--- limits'
-cat /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq 2> /dev/null
-true"""
 
 
 def read_heat(device: Device) -> Heat:
     """Ask the thermal service, the battery and the clock limits in one call."""
-    service, _, rest = device.script(_SCRIPT).stdout.partition("--- battery")
+    service, _, rest = device.script(read_script("android_heat")).stdout.partition("--- battery")
     battery, _, limits = rest.partition("--- limits")
     celsius, sensor = _temperature(service, battery)
     status = re.search(r"Thermal Status: ([0-9]{1,9})(?!\d)", service)

@@ -6,14 +6,12 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.base import cache
-from model_profiling.base.cache import kept_sha256
 from model_profiling.base.elf import read_library
 from model_profiling.base.errors import SetupError
 from model_profiling.base.programs import run_program
 from model_profiling.formats import pte
 from model_profiling.formats.graph_terms import CUSTOM_OPERATORS
-from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
+from model_profiling.runner.build import Build, built_libraries
 from model_profiling.runner.protocol import Operators, decode_message
 from model_profiling.upstream import libraries
 from model_profiling.upstream.reliance import why_not
@@ -92,21 +90,5 @@ def operator_libraries(build: Build) -> tuple[Path, ...]:
     taken = read_library(library)
     # Those that it wants loaded and that the runner does not have.
     stubs = [name for name in taken.needed if not name.startswith((*_SYSTEM, libraries.PREFIX))]
-    source = generate_stubs(taken)
-    made_from = {
-        **build_inputs(build.target, build.sdk, build.command, build.compiler),
-        "libraries": " ".join(stubs),
-        "flags": " ".join(LIBRARY_FLAGS),
-        "source": cache.digest(source),
-        "library": kept_sha256(library),
-    }
-
-    def make(folder: Path) -> None:
-        # All stubs go into the first library; the others only have to be there.
-        for index, name in enumerate(stubs):
-            (folder / "stubs.cpp").write_text("" if index else source, encoding="utf-8")
-            words = (f"-Wl,-soname,{name}", "-o", name, "stubs.cpp")
-            compile_library(build, folder, f"the stubs for {LIBRARY.name}", *words)
-
-    home = cache.entry("operators", "operator library", made_from, make)
+    home = built_libraries(build, "operators", "operator library", library, generate_stubs(taken), stubs)
     return (*(home / name for name in stubs), library)

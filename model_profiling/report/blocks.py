@@ -169,13 +169,15 @@ Block = Paragraph | Bullets | AdviceBlock | Table | Tree | Picture | Code
 
 class Section(msgspec.Struct, frozen=True):
     """Blocks under a title, or without one. One that is `folded` shows its title and `result`, its outcome in a line,
-    until a reader unfolds it; a text of usual detail has no more of it than that."""
+    until a reader unfolds it; a text of usual detail has no more of it than that. A `widget` is one to work with, which
+    only a page has: its markup and scripts are called so."""
 
     key: str
     title: str
-    blocks: list[Block]
+    blocks: list[Block] = []
     folded: bool = False
     result: str = ""
+    widget: Literal["", "whatif", "timeline", "graph"] = ""
 
 
 class Report(msgspec.Struct, frozen=True):

@@ -10,9 +10,8 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import jinja2
 from markupsafe import Markup, escape
 
 from model_profiling import __version__
@@ -23,60 +22,53 @@ from model_profiling.analysis.timing.profile import RUNTIME
 from model_profiling.base.errors import InputError
 from model_profiling.base.visible import visible, visible_values
 from model_profiling.report import graph_page
-from model_profiling.report.blocks import Block, Name, Number, Picture, Report, Section, Table, Tree, address
+from model_profiling.report.blocks import Block, Name, Number, Picture, Report, Section, Table, address
 from model_profiling.report.content import first_screen
-from model_profiling.report.content.comparison import BY_MODULE
 from model_profiling.report.drawing.theme import CATEGORY_COLOURS, FASTER, SLOWER, for_page, ink_on
 from model_profiling.report.graph_page import pair_graph_data, timeline_data
 from model_profiling.report.words import ADVICE_NOTE
 
+if TYPE_CHECKING:
+    import jinja2
+
 _FILES = Path(__file__).parent / "page"
 _VENDOR = "vendor/dagre.min.js"
-_GRAPH_SCRIPTS = (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js")
+# The scripts of each kind of section that one can work with.
+_SCRIPTS: dict[str, tuple[str, ...]] = {
+    "whatif": ("whatif.js",),
+    "timeline": ("timeline.js",),
+    "graph": (_VENDOR, "graph_tree.js", "graph_pair.js", "graph_colours.js", "graph_drawing.js", "graph.js"),
+}
 
 Figures = Mapping[str, tuple[str, str]]
 
 
-class Extra(NamedTuple):
-    """What one can try, after a section: `whatif`, `graph`, a note that a graph is too large, or a `timeline`."""
-
-    kind: str
-    id: str = ""
-    title: str = ""
-    # Which of several compared pairs.
-    pair: int | None = None
-
-
-def page(
-    report: Report,
-    figures: Figures,
-    made_from: str = "",
-    extras: Mapping[str, Sequence[Extra]] | None = None,
-    data: Mapping[str, Any] | None = None,
-) -> str:
+def page(report: Report, figures: Figures, made_from: str = "", data: Mapping[str, Any] | None = None) -> str:
     """Return a report as one page. Each figure comes twice, for wide and for narrow screens, in the light theme.
 
-    `made_from` ends the footer: what the page can be made again from. `extras` stand after sections, by key, and work
-    on `data`. What a point of a figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
+    `made_from` ends the footer: what the page can be made again from; `data` is what its scripts work on. What a point
+    of a figure stands for (its `description` in Vega-Lite) is shown where the mouse is.
     """
-    extras, kinds = extras or {}, {each.kind for several in (extras or {}).values() for each in several}
-    names = ["common.js", "table.js", "hover.js"]
-    names += ["tree.js"] if any(isinstance(b, Tree) and b.filter for s in report.sections for b in s.blocks) else []
-    names += [f"{kind}.js" for kind in ("whatif", "timeline") if kind in kinds]
-    names += _GRAPH_SCRIPTS if "graph" in kinds else ()
+    widgets = dict.fromkeys(section.widget for section in report.sections if section.widget)
+    script = _script("page.js", *(name for widget in widgets for name in _SCRIPTS[widget]))
     tables = any(isinstance(each, Table) for group in report.opening for each in group)
-    return _rendered(
-        "page.html",
-        _script(*names, "theme.js"),
-        report=report,
-        figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
-        parts=lambda section: _parts(section, figures),
-        made_from=made_from,
-        extras=extras,
-        data=_json(dict(data)) if data is not None else "",
-        graph_alone=False,
-        note=ADVICE_NOTE,
-        pictured=tables and report.picture is not None and report.picture.chart in figures,
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            version=__version__,
+            style=Markup((_FILES / "page.css").read_text(encoding="utf-8")),
+            script=Markup(script),
+            # The page's policy allows its script by the hash.
+            script_hash=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+            report=report,
+            figures={name: [Markup(for_page(svg)) for svg in svgs] for name, svgs in figures.items()},
+            parts=lambda section: _parts(section, figures),
+            made_from=made_from,
+            data=_json(data or {}),
+            note=ADVICE_NOTE,
+            pictured=tables and report.picture is not None and report.picture.chart in figures,
+        )
     )
 
 
@@ -102,31 +94,15 @@ def _parts(section: Section, figures: Figures) -> list[PagePart]:
 
 def run_page(run: RunView, report: Report, figures: Figures) -> str:
     """Return the page of a run, with its timeline and, if it is small enough, its graph."""
-    near = run.detailed
-    graphed = bool(run.shown) and graph_page.fits_report(near)
-    extras: dict[str, list[Extra]] = {"categories": [], "operators": []}
-    if run.measured and run.shown:
-        extras["categories"].append(Extra("whatif", "whatif", "What if"))
-        extras["operators"].append(Extra("timeline", "timeline", "Timeline"))
-    graph_extra = Extra("graph", "graph", "Graph") if graphed else Extra("ungraphed", "", run.directory)
-    extras["operators"] += [graph_extra] if run.shown else []
-    data = {**_data(near), **({"graph": graph_page.graph_data(near)} if graphed else {})}
+    graphed = any(section.widget == "graph" for section in report.sections)
+    data = _data(run.detailed) | ({"graph": graph_page.graph_data(run.detailed)} if graphed else {})
     made_from = f"with kit {run.manifest.kit_version}; everything here can be made again from the run directory."
-    return page(report, figures, made_from, extras, data)
+    return page(report, figures, made_from, data)
 
 
-def comparison(report: Report, figures: Figures, data: dict[str, Any], timelines: Sequence[str]) -> str:
-    """Return the page of compared pairs; `timelines` are the sections, pair by pair, that both timelines follow."""
-    extras: dict[str, list[Extra]] = {}
-    for number, key in enumerate(timelines):
-        section = report.section(key)
-        # Of several pairs with the title of its own.
-        title = section.title.replace(BY_MODULE, "Both timelines") if section is not None else "Both timelines"
-        extras[key] = [Extra("timeline", key.replace("changes", "timeline"), title, number)]
-    if "graph" in data:
-        last = report.sections[-1].key if report.sections else ""
-        extras.setdefault(last, []).append(Extra("graph", "graph", "Graph"))
-    return page(report, figures, "", extras, {**data, "colours": _colours()})
+def comparison(report: Report, figures: Figures, data: dict[str, Any]) -> str:
+    """Return the page of compared pairs."""
+    return page(report, figures, "", {**data, "colours": _colours()})
 
 
 def graph(run: RunView) -> str:
@@ -148,20 +124,14 @@ def pair_graph(pairs: Sequence[ProgramPair]) -> str:
 
 
 def _graph_alone(title: str, subtitle: str, found: dict[str, Any]) -> str:
-    script, data = _script("common.js", *_GRAPH_SCRIPTS, "theme.js"), _json({"graph": found, "colours": _colours()})
-    return _rendered("graph.html", script, title=title, subtitle=subtitle, data=data, graph_alone=True)
-
-
-def _rendered(template: str, script: str, **values: Any) -> str:
-    """Return a page with its style and its script, which its policy allows by the hash."""
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    style = (_FILES / "page.css").read_text(encoding="utf-8")
-    shared = {"version": __version__, "style": Markup(style), "script": Markup(script), "script_hash": digest}
-    return _environment().get_template(template).render(**shared, **values)
+    report = Report(title, subtitle, sections=[Section("graph", "", widget="graph")])
+    return page(report, {}, "layout by dagre (MIT).", {"graph": found, "colours": _colours()})
 
 
 @lru_cache(maxsize=1)
-def _environment() -> jinja2.Environment:
+def _environment() -> "jinja2.Environment":
+    import jinja2  # it takes a moment to load
+
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FILES),
         autoescape=True,
@@ -221,8 +191,8 @@ def _data(run: RunView) -> dict[str, Any]:
         }
     timed = run.timelines if run.measured else {}
     timelines = {name: timeline_data(timeline, breakdowns[name].instances) for name, timeline in timed.items()}
-    shown = {"experiments": experiments, "timelines": timelines, "colours": _colours()}
-    return {**shown, "of_interest": run.of_interest, "labels": run.labels}
+    shown = {"experiments": experiments, "labels": run.labels, "of_interest": run.of_interest, "colours": _colours()}
+    return {**shown, "timelines": {"timeline": {"timelines": timelines, "labels": run.labels}}}
 
 
 def _json(value: object) -> Markup:

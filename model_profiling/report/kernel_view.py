@@ -10,21 +10,19 @@ from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.kernel_assignment import KernelCalls, KernelEvidence
 from model_profiling.analysis.sme2.kernel_table import MAKE, TableDifference
 from model_profiling.report import markdown, numbers
-from model_profiling.report.blocks import Block, Name, Number, Paragraph, Report, Row, Section, Table
+from model_profiling.report.blocks import Name, Number, Paragraph, Report, Row, Section, Table
 from model_profiling.report.words import BareOperator, labelled, unique_labels
 from model_profiling.runner.protocol import Features
 from model_profiling.upstream.libraries import KERNEL_PREFIX, MATRIX_KERNEL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from model_profiling.analysis.run.dumps import AnalysisSummary
     from model_profiling.analysis.run.run_view import RunView
-    from model_profiling.analysis.sme2.coverage import CoveredOperator, FormatKernels
+    from model_profiling.analysis.sme2.coverage import FormatKernels
     from model_profiling.analysis.sme2.xnntrace import TracedKernel
 
 _MOST_WRONG = 5
-_COLUMNS = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
 WEIGHT_COLUMNS = ("weights", "operators", "on SME2", "kernels", "why not SME2")
 
 
@@ -57,7 +55,7 @@ class Kernels(msgspec.Struct, frozen=True, tag="kernels", tag_field="kind"):
 
 def kernels_data(run: RunView) -> Kernels:
     # Not for those who only show a coverage.
-    from model_profiling.analysis.run.validated_forecasts import table_differences
+    from model_profiling.analysis.run.run_forecasts import table_differences
 
     experiments = {
         name: ExperimentKernels(run.manifest.experiments[name].features, experiment.coverage, experiment.kernels)
@@ -83,31 +81,6 @@ def table_alerts(differences: Sequence[TableDifference], traced: int) -> list[st
         not_in_it = f", {unknown} of which it does not know" if unknown else ""
         alerts.append(f"the table of known kernels says the same of {traced - unknown} traced operators{not_in_it}")
     return alerts
-
-
-def kernel_view(summary: AnalysisSummary, label: Callable[[str], str] = str) -> str:
-    """Return kernel_view.md: coverage of each experiment, and each eligible operator's kernel or why it has none."""
-    sections = [
-        Section(name, label(name), _evidence(experiment.coverage, experiment.kernels))
-        for name, experiment in summary.experiments.items()
-        if experiment.coverage is not None
-    ]
-    note = Paragraph("From a trace run: it shows which kernels ran, not how fast.")
-    title = f"Kernels of {summary.model} on {summary.platform}"
-    return markdown.render(Report(title, "", [], [*sections, Section("note", "", [note])]))
-
-
-def _evidence(coverage: Coverage, kernels: KernelEvidence | None) -> list[Block]:
-    blocks: list[Block] = [Paragraph(f"{coverage.headline}.")]
-    if coverage.unassigned:
-        blocks.append(Paragraph(f"Kernels, of one operator or another: {kernel_counts(coverage.unassigned)}."))
-    if coverage.formats:
-        rows = [weight_cells(entry) for entry in coverage.formats]
-        blocks += [Paragraph("Which weights get SME2:"), Table("weights", WEIGHT_COLUMNS, rows)]
-    blocks.append(Table("kernels", _COLUMNS, [_row(*each) for each in labelled(coverage.operators)]))
-    if kernels is not None and kernels.at_load:
-        blocks.append(Paragraph(f"While loading, weights were packed by: {kernel_counts(kernels.at_load)}."))
-    return blocks
 
 
 def weight_cells(entry: FormatKernels) -> Row:
@@ -145,11 +118,16 @@ def kernel_counts(kernels: list[KernelCalls]) -> str:
     return ", ".join(f"{call.kernel} ({call.calls})" for call in kernels)
 
 
-def _row(name: str, operator: CoveredOperator) -> Row:
-    kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
-    calls = Number(", ".join(str(call.calls) for call in operator.kernels) or "-", None)
-    macs = numbers.cell(operator.multiply_accumulates, "{:,}".format)
-    return (name, operator.level, kernels, calls, macs, operator.shape, operator.why_not)
+def coverage_table(coverage: Coverage) -> Table:
+    """Return each eligible operator with its kernels, or why SME2 has none."""
+    rows: list[Row] = []
+    for name, operator in labelled(coverage.operators):
+        kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
+        calls = Number(", ".join(str(call.calls) for call in operator.kernels) or "-", None)
+        macs = numbers.cell(operator.multiply_accumulates, "{:,}".format)
+        rows.append((Name(name), operator.level, Name(kernels), calls, macs, operator.shape, operator.why_not))
+    columns = ("operator", "runs on", "kernel", "calls", "MACs", "shapes", "why not SME2")
+    return Table("coverage", columns, rows)
 
 
 def kernel_rows(coverage: Coverage) -> list[Row]:

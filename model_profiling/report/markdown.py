@@ -32,7 +32,7 @@ def render(
         lines += ["", f"{'#' * (level + 1)} What to do next", *_blocks(report.findings, {}), "", text(ADVICE_NOTE)]
     closed = [section for section in report.sections if section.folded and detail == "usual"]
     for section in report.sections:
-        lines += _section(section, pictures, level + 1) if section not in closed else []
+        lines += _section(section, pictures, level + 1) if section not in closed and not section.widget else []
     if closed:
         lines += ["", f"{'#' * (level + 1)} In the page", ""]
         lines += [f"- {': '.join(filter(None, (text(each.title), text(each.result))))}" for each in closed]

@@ -117,6 +117,8 @@ def _opening_table(block: blocks.Table, most: int | None) -> list[str]:
 
 
 def _section(section: blocks.Section, style: Style) -> list[str]:
+    if section.widget:
+        return []
     title = f"{section.title}: {section.result}" if section.result else section.title
     return ["", *(style.bold(line) for line in _wrapped(title)), *_blocks(section.blocks, style)]
 

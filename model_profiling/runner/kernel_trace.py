@@ -12,11 +12,9 @@ kernels fall between operators exactly. A traced run is evidence and never timin
 import os
 from pathlib import Path
 
-from model_profiling.base import cache
-from model_profiling.base.cache import kept_sha256
 from model_profiling.base.elf import read_library
 from model_profiling.base.errors import SetupError
-from model_profiling.runner.build import LIBRARY_FLAGS, Build, build_inputs, compile_library
+from model_profiling.runner.build import Build, built_libraries
 from model_profiling.upstream.libraries import BACKEND, INVOKE, file_of, trace_problem, traceable_kernels
 
 TRACE_VARIABLE = "SME2_KIT_KERNEL_TRACE"
@@ -39,18 +37,7 @@ def build_shim(build: Build) -> Path:
         )
     symbols = traceable_kernels(read_library(backend))
     source = generate_shim([*symbols, INVOKE])
-    made_from = {
-        **build_inputs(build.target, build.sdk, build.command, build.compiler),
-        "flags": " ".join(LIBRARY_FLAGS),
-        "source": cache.digest(source),
-        "library": kept_sha256(backend),
-    }
-
-    def make(folder: Path) -> None:
-        (folder / "shim.cpp").write_text(source, encoding="utf-8")
-        compile_library(build, folder, "the kernel trace shim", "shim.cpp", "-o", _SHIM, "-ldl")
-
-    return cache.entry("shim", "kernel trace library", made_from, make) / _SHIM
+    return built_libraries(build, "shim", "kernel trace library", backend, source, [_SHIM], "-ldl") / _SHIM
 
 
 def preload_environment(library: Path) -> dict[str, str]:

@@ -108,20 +108,27 @@ def loaded_libraries(program: Path, opened: Sequence[str] = (), sysroot: Path | 
     return dict(sorted(found.items()))
 
 
+@dataclass(frozen=True)
 class _Search:
     """Finds libraries for one program."""
 
-    def __init__(self, program: Path, sysroot: Path | None) -> None:
-        self._program = program
-        self._sysroot = sysroot
+    program: Path
+    sysroot: Path | None
 
     def find(self, name: str, asker: _Asker) -> list[Path]:
         """Return the file, and those that take its place on newer processors; none if there is no such file."""
+        origin, program = str(asker.path.parent), str(self.program.parent)
+        words = {"$ORIGIN": origin, "${ORIGIN}": origin, "@loader_path": origin, "@executable_path": program}
         for pattern in self._patterns(name, asker):
             folder, _, last = pattern.rpartition("/")
-            for home in self._homes(Path(self._expanded(folder, asker) or "/")):
+            for word, place in words.items():
+                folder = folder.replace(word, place)
+            for home in self._homes(Path(folder or "/")):
                 paths = (home / last, *sorted(home.glob(f"{_NEWER}/{last}")))
-                if found := [path for path in paths if self._fits(path, asker)]:
+                # The loader passes over libraries for other processors.
+                read = [(path, _linked(path)) for path in paths if path.is_file()]
+                found = [path for path, linked in read if linked and linked.machine == asker.linked.machine]
+                if found:
                     return found
         return []
 
@@ -141,21 +148,10 @@ class _Search:
                     yield from _cache_entries(home / _CACHE.name).get(name, [])
             yield from (f"{folder}/{name}" for folder in _FOLDERS)
 
-    def _expanded(self, folder: str, asker: _Asker) -> str:
-        origin = str(asker.path.parent)
-        for word in ("$ORIGIN", "${ORIGIN}", "@loader_path"):
-            folder = folder.replace(word, origin)
-        return folder.replace("@executable_path", str(self._program.parent))
-
     def _homes(self, folder: Path) -> Iterable[Path]:
-        if self._sysroot is not None and folder.is_absolute():
-            yield self._sysroot / folder.relative_to("/")
+        if self.sysroot is not None and folder.is_absolute():
+            yield self.sysroot / folder.relative_to("/")
         yield folder
-
-    def _fits(self, path: Path, asker: _Asker) -> bool:
-        """Return whether it is a library for the same processor: the loader passes over others."""
-        linked = _linked(path) if path.is_file() else None
-        return linked is not None and linked.machine == asker.linked.machine
 
 
 def _read_cache(path: Path) -> dict[str, list[str]]:

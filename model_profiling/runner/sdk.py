@@ -180,17 +180,15 @@ def _record_hash(path: Path) -> str:
     return base64.urlsafe_b64encode(bytes.fromhex(files.sha256(path))).decode().rstrip("=")
 
 
-def library_hashes(sdk: Sdk) -> dict[str, str]:
-    """Return the SHA-256 of every library of an SDK as it is now: one may have been replaced since it was installed."""
-    places = [*sdk.libraries.glob("lib*"), *sdk.root.glob(f"{_OPERATORS}*")]
-    return {path.name: kept_sha256(path) for path in sorted(places) if path.is_file()}
-
-
 def installed_libraries() -> str:
-    """Return one hash of the libraries of the installed wheel; '' if there is none."""
-    with contextlib.suppress(SetupError):
-        return cache.digest(*map(" ".join, library_hashes(installed_sdk()).items()))
-    return ""
+    """Return one hash of the libraries of the installed wheel as they are now: one may have been replaced since it was
+    installed; '' if there is none."""
+    try:
+        sdk = installed_sdk()
+    except SetupError:
+        return ""
+    places = sorted((*sdk.libraries.glob("lib*"), *sdk.root.glob(f"{_OPERATORS}*")))
+    return cache.digest(*(f"{path.name} {kept_sha256(path)}" for path in places if path.is_file()))
 
 
 def _download(pip_platform: str, version: str, into: Path) -> Path:
@@ -404,7 +402,7 @@ def sdk_for(target: BuildTarget, executorch: str | None) -> Sdk:
 def split_choices(given: str | Path | Sequence[str | Path] | None, spelled: str = "executorch") -> list[str]:
     """Return what a user chose, each once: `A,B` is two, unless there is a folder of that name."""
     texts = [str(each) for each in ([given] if isinstance(given, str | Path) else given or ())]
-    found = [part for text in texts for part in ([text] if _is_folder(text) else text.split(","))]
+    found = [part for text in texts for part in ([text] if os.path.isdir(text) else text.split(","))]  # noqa: PTH112
     for choice in found:
         if not choice or "\0" in choice:
             raise InputError(f"{spelled} {','.join(texts)!r} names no ExecuTorch", _HINT)
@@ -413,9 +411,3 @@ def split_choices(given: str | Path | Sequence[str | Path] | None, spelled: str 
     if len(found) > MOST_CHOICES:
         raise InputError(f"{spelled} names {len(found)} versions", f"Name at most {MOST_CHOICES}.")
     return found
-
-
-def _is_folder(text: str) -> bool:
-    with contextlib.suppress(OSError, ValueError):
-        return Path(text).is_dir()
-    return False

@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import selectors
 import signal
 import subprocess
 import time
@@ -15,7 +14,7 @@ import msgspec
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, RunError, SetupError
-from model_profiling.base.programs import start
+from model_profiling.base.programs import is_ready, start
 from model_profiling.runner.protocol import Done, Exit, Features, Predicted, Ran, Ready, TurnEnd, decode_message
 
 MessageT = TypeVar("MessageT", Features, Ready, Ran, TurnEnd, Predicted, Done)
@@ -137,25 +136,21 @@ class ProcessSession:
         """Return the next line of standard output, or the reason why there is none in time."""
         assert self._process.stdout is not None
         deadline = time.monotonic() + self._timeout_s
-        with selectors.DefaultSelector() as selector:
-            selector.register(self._process.stdout, selectors.EVENT_READ)
-            while b"\n" not in self._buffer:
-                self._await_word(selector, deadline)
-                chunk = os.read(self._process.stdout.fileno(), 1 << 16)
-                if not chunk:
-                    raise self._failure()
-                self._buffer += chunk
-                if len(self._buffer) > _LONGEST_LINE and b"\n" not in chunk:
-                    raise RunError(
-                        f"the runner wrote a line of more than {_LONGEST_LINE >> 20} MB: {self._buffer[:80]!r}...",
-                        f"Its log is {self._log_path}.",
-                    )
+        while b"\n" not in self._buffer:
+            self._await_word(deadline)
+            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not chunk:
+                raise self._failure()
+            self._buffer += chunk
+            if len(self._buffer) > _LONGEST_LINE and b"\n" not in chunk:
+                why = f"the runner wrote a line of more than {_LONGEST_LINE >> 20} MB: {self._buffer[:80]!r}..."
+                raise RunError(why, f"Its log is {self._log_path}.")
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line
 
-    def _await_word(self, selector: selectors.BaseSelector, deadline: float) -> None:
+    def _await_word(self, deadline: float) -> None:
         """Wait until there is something to read; silence until the deadline is a failure."""
-        if not selector.select(max(0.0, deadline - time.monotonic())):
+        if not is_ready(self._process.stdout, deadline - time.monotonic()):
             raise RunError(
                 f"no output from the runner for {self._timeout_s:g} s",
                 "Raise `timeout_s` (--timeout) if one execution takes that long.",

@@ -14,13 +14,13 @@ from model_profiling.models.loading import load_model
 from model_profiling.runner.protocol import Exit
 from model_profiling.runtimes.program import LaunchOptions, LoadedProgram, ProcessError, WantedInput, arranged_inputs
 from model_profiling.store.artifacts import ExportMeta, ExportPaths, ExportRecord
-from model_profiling.upstream.captured_graphs import leaves, with_leaves
+from model_profiling.upstream.captured_graphs import Call, tensors_of, with_tensors
 
 
 class TorchProgram(LoadedProgram):
     """A module and what it is called with."""
 
-    def __init__(self, module: Any, call: tuple[tuple[Any, ...], dict[str, Any]], threads: int) -> None:
+    def __init__(self, module: Any, call: Call, threads: int) -> None:
         self.module = module
         self.backends = ["torch"]
         self._positional, self._keywords = call
@@ -28,7 +28,7 @@ class TorchProgram(LoadedProgram):
         # For as long as this object lives.
         self._mode = torch.inference_mode(True)
         self._mode.__enter__()
-        self.inputs = [leaf.numpy() for leaf in leaves(call) if isinstance(leaf, torch.Tensor)]
+        self.inputs = [tensor.numpy() for tensor in tensors_of(call)]
         self.settings = {
             "threads": f"intra-op {threads}, inter-op 1",
             "mode": "eval, torch.inference_mode",
@@ -39,8 +39,7 @@ class TorchProgram(LoadedProgram):
         self._answer = self.module(*self._positional, **self._keywords)
 
     def outputs(self) -> list[Any]:
-        tensors = [leaf for leaf in leaves(self._answer) if isinstance(leaf, torch.Tensor)]
-        return [each.detach().contiguous().numpy() for each in tensors]
+        return [each.detach().contiguous().numpy() for each in tensors_of(self._answer)]
 
 
 def load(options: LaunchOptions) -> TorchProgram:
@@ -54,12 +53,12 @@ def load(options: LaunchOptions) -> TorchProgram:
         )
     request = recorded_in(record, record.request, working_directory())
     loaded = load_model(request.target or request.model, request.seed, request.options)
-    module, call = loaded.module, (loaded.inputs, loaded.keyword_inputs)
+    module = loaded.module
     if dtype_of(record.dtype).halves:
         module = module.half()
     # From here on; what was built before is the same for any number of threads.
     torch.set_num_threads(options.threads)
-    return TorchProgram(module, _with_files(call, options.inputs, record), options.threads)
+    return TorchProgram(module, _with_files(loaded.call, options.inputs, record), options.threads)
 
 
 def load_compiled(options: LaunchOptions) -> TorchProgram:
@@ -78,18 +77,14 @@ def load_compiled(options: LaunchOptions) -> TorchProgram:
     return program
 
 
-def _with_files(
-    call: tuple[tuple[Any, ...], dict[str, Any]], inputs: tuple[Path, ...], record: ExportRecord
-) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _with_files(call: Call, inputs: tuple[Path, ...], record: ExportRecord) -> Call:
     """Return the example inputs with the values of the files that all runtimes read, in the layout of the export."""
     taken = [WantedInput(f"input {i}", each.dtype, tuple(each.shape)) for i, each in enumerate(record.inputs)]
     read = []
     for array, entry in zip(arranged_inputs(inputs, taken).arrays, record.inputs, strict=True):
         last = torch.channels_last if entry.layout == "channels_last" else torch.contiguous_format
         read.append(torch.from_numpy(array).contiguous(memory_format=last))
-    if len(read) != sum(isinstance(leaf, torch.Tensor) for leaf in leaves(call)):
+    if len(read) != len(tensors_of(call)):
         raise ProcessError(Exit.INPUTS_WRONG, "the model takes another number of tensors than when it was exported")
-    given = iter(read)
-    others = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves(call)]
-    positional, keywords = with_leaves(call, others)
+    positional, keywords = with_tensors(call, read)
     return positional, keywords

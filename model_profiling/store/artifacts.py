@@ -88,13 +88,9 @@ class TensorFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The name of the dim order; '' if it is not one of the shape."""
         if self.dim_order == list(CHANNELS_LAST):
             return "channels_last"
-        return (
-            ""
-            if len(self.dim_order) != len(self.shape)
-            else "contiguous"
-            if self.dim_order == sorted(self.dim_order)
-            else "other"
-        )
+        if len(self.dim_order) != len(self.shape):
+            return ""
+        return "contiguous" if self.dim_order == sorted(self.dim_order) else "other"
 
 
 class UndelegatedOperator(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

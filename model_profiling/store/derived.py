@@ -38,6 +38,8 @@ _SOURCES = ("platform", "timing", "status", "compare_pairs", "experiments", "sch
 _MODEL = ("stem", "sha256", "dtype", "export")
 # How the command begins that makes again what every analysis makes.
 _ANALYSIS = "sme2-kit analyze "
+# What else makes derived files.
+_MAKING, _TOOLS = ("analyze", "report", "graph"), Path(__file__).parents[1] / "tools"
 # What the first inputs of every run are called; others are in run_data.py.
 TABLE_INPUT, ROOFS_INPUT = "category table", "roofs"
 _NOTHING: Mapping[str, str] = {}
@@ -309,8 +311,18 @@ def change_manifest(change: FileTransaction, directory: RunDirectory, manifest: 
 
 
 def renew_command(renew: str, directory: RunDirectory) -> str:
-    """Return a command of the index as one would type it."""
-    return renew.replace("{dir}", shlex.quote(str(directory.path)))
+    """Return a command of the index as one would type it; an index may come from anywhere, and what it says that is no
+    command of the kit's, analysing stands for."""
+    try:
+        program, second, *rest = shlex.split(renew)
+    except ValueError:
+        program, second, rest = "", "", []
+    tool = _TOOLS / Path(second).name
+    if program == "python" and tool.suffix == ".py" and files.is_file(tool):
+        second = str(tool)
+    elif program != "sme2-kit" or second not in _MAKING:
+        return renew_command(f"{_ANALYSIS}{{dir}}", directory)
+    return shlex.join(word.replace("{dir}", str(directory.path)) for word in (program, second, *rest))
 
 
 def inside(directory: RunDirectory, name: str) -> Path | None:

@@ -139,7 +139,11 @@ def _run_below(path: Path) -> Path:
 def _resolved(text: str, writes: bool) -> str:
     named = _NAMED.fullmatch(text)
     if named is None or _exists(text) or _exists(f"{named['directory']}@{named['label']}"):
-        return _found(text)
+        # `out_<model>` is the run below it, an experiment behind it or not.
+        place, colon, rest = text.rpartition(":")
+        if colon and not _exists(text) and _exists(place):
+            return f"{_run_below(Path(place))}:{rest}"
+        return str(_run_below(Path(text))) if _exists(text) else text
     root, label, rest = Path(named["directory"]), named["label"], named["rest"] or ""
     if not root.is_dir():
         return text
@@ -155,19 +159,8 @@ def _resolved(text: str, writes: bool) -> str:
     return f"{root / EARLIER / label}{rest}"
 
 
-def _found(text: str) -> str:
-    """Return `out_<model>` with the run below it in its place, an experiment behind it or not."""
-    root, colon, rest = text.rpartition(":")
-    if colon and not _exists(text) and _exists(root):
-        return f"{_run_below(Path(root))}:{rest}"
-    return str(_run_below(Path(text))) if _exists(text) else text
-
-
 def _exists(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):
-        return False
+    return os.path.exists(text)  # noqa: PTH110 - where Path raises an error, there is nothing
 
 
 def interrupted_runs(root: Path) -> Iterator[tuple[Path, InterruptedRun]]:
@@ -260,6 +253,15 @@ def _readable_manifest(root: Path) -> Manifest | None:
 READY = "ready"
 
 
+def refuse_strangers(root: Path, experiments: Iterable[str]) -> None:
+    """Refuse to put experiments in the place of folders that hold anything but an experiment of that name."""
+    for name in experiments:
+        for path in (root / name).glob("[!.]*"):
+            if f"_{name}_t" not in path.name or path.is_dir():
+                message = f"{root / name} would be replaced, and {path} is no result of the kit"
+                raise InputError(message, "Choose another place (--out), or move it away.")
+
+
 def publish(
     root: Path,
     place: Path,
@@ -273,7 +275,8 @@ def publish(
     The run that is there is first kept as `archive`, unless that is empty. Killed at any point, the next command that
     writes does the rest, or everything is as it was.
     """
-    directory = RunDirectory(root)
+    directory, experiments = RunDirectory(root), list(experiments)
+    refuse_strangers(root, experiments)
     change = transaction.begin_or_fail(directory.manifest_path)
     with change.committing():
         if archive and not (home := files.inside(root, root / EARLIER / archive)).exists():

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from model_profiling.analysis.accuracy.agreement import Array, agreement_of, expected_logits, last_logits, read_outputs
-from model_profiling.analysis.llm.phase_metrics import phase_metrics
+from model_profiling.analysis.llm.phases import phase_metrics
 from model_profiling.analysis.process.memory import memory
 from model_profiling.analysis.sme2.weight_formats import sme2_share
 from model_profiling.analysis.timing.latency import compare, summarise

@@ -10,7 +10,7 @@ import msgspec
 from model_profiling.analysis.accuracy.agreement import Agreement
 from model_profiling.analysis.compare.comparison import MetricValue
 from model_profiling.analysis.compare.program_changes import ProgramChanges
-from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
+from model_profiling.analysis.llm.phases import PhaseMetrics
 from model_profiling.analysis.timing.latency import Comparison, compare
 from model_profiling.store.run_directory import Turn
 from model_profiling.tune.variants import TuneVariant

@@ -141,7 +141,7 @@ def _outlooks(bench: Bench, names: Sequence[str]) -> dict[str, Sme2Outlook]:
         return {}
     found = {}
     for name, outcome in traced.items():
-        _, breakdown, _ = measured_side(outcome, name).profiled()
+        breakdown = measured_side(outcome, name).profiled().breakdown
         record = ExperimentRecord(name, "ok", "", "", "timing", threads, [], outcome.runner, "", "", outcome.features)
         program = bench.made[name].paths.pte, bench.made[name].record.dtype
         covered, forecast = program_outlook(breakdown, record, *program, probe.arch == "aarch64")

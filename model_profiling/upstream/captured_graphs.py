@@ -7,6 +7,9 @@ from typing import Any
 
 from model_profiling.upstream.reliance import holds, lacking, reliance
 
+# What a model is called with: positional and keyword inputs.
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+
 
 def origin(node: Any) -> str:
     """Return the name that a node had when the model was captured first; its own if that is not known."""
@@ -14,7 +17,7 @@ def origin(node: Any) -> str:
     return str(steps[0].name) if steps else str(node.name)
 
 
-def flat_inputs(program: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> Any:
+def flat_inputs(program: Any, call: Call) -> Any:
     """Return what the graph of an exported program is called with: weights, buffers and inputs in its order."""
     return program._graph_module_flat_inputs(*call)
 
@@ -63,10 +66,24 @@ def mapped(change: Callable[[Any], Any], value: Any) -> Any:
     return change(value)
 
 
-def with_leaves(value: Any, others: Iterable[Any]) -> Any:
-    """Return nested tuples, lists and dicts with other leaves."""
+def tensors_of(value: Any) -> list[Any]:
+    """Flatten nested values to their tensors, in pytree order."""
+    import torch
+
+    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+def mapped_tensors(change: Callable[[Any], Any], value: Any) -> Any:
+    """Return nested values with every tensor changed; all else stays."""
+    import torch
+
+    return mapped(lambda leaf: change(leaf) if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def with_tensors(value: Any, others: Iterable[Any]) -> Any:
+    """Return nested values with other tensors."""
     given = iter(others)
-    return mapped(lambda _: next(given), value)
+    return mapped_tensors(lambda _: next(given), value)
 
 
 def _check_operators() -> str:

@@ -63,7 +63,6 @@ def _check_zoo() -> str:
     return "" if same else f"{ZOO_PACKAGE}.MODEL_NAME_TO_MODEL is no table of modules and classes"
 
 
-_CHECKED = "the modules and their functions are there, and take what they are given"
 ZOO = reliance("example-models", _check_zoo)
 LLAMA = reliance(
     "example-llama",

@@ -18,23 +18,22 @@ _BLOCK = re.compile(r"\b(table|union|enum)\s+(\w+)[^{;]*\{([^}]*)\}")
 _FIELD = re.compile(r"(\w+)\s*:\s*\[?\s*(\w+)")
 
 
-def fields(names: str) -> Fields:
-    """Return the slots of a table's fields, which count from 0; a union has two, of which the first is its type."""
-    return {name: slot for slot, name in enumerate(names.split())}
-
-
 class Schema(msgspec.Struct, frozen=True):
     """What a `.fbs` file says: fields of tables by slot, members of unions and names of enums in their order."""
 
     identifier: str
-    tables: dict[str, list[str]] = {}
+    tables: Mapping[str, Sequence[str]] = {}
     unions: Mapping[str, Sequence[str]] = {}
     enums: Mapping[str, Mapping[str, int]] = {}
 
-    def table(self, name: str, names: str) -> Fields:
-        """Add a table by its fields, of which a union has two; return their slots."""
-        self.tables[name] = names.split()
-        return fields(names)
+    def fields(self, table: str) -> Fields:
+        """Return the slots of a table's fields, which count from 0; a union has two, of which the first is its type."""
+        return {name: slot for slot, name in enumerate(self.tables[table])}
+
+
+def own_schema(name: str) -> Schema:
+    """Return the tables as the kit reads them: those of a file beside this one, in the schemas' own language."""
+    return read_schema(Path(__file__).with_name(f"{name}.fbs"))
 
 
 def read_schema(path: Path) -> Schema:

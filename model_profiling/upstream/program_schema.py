@@ -1,48 +1,20 @@
-"""Where things stand in a .pte: the slots of ExecuTorch's `schema/program.fbs` that the kit reads."""
+"""Where things stand in a .pte: the slots of ExecuTorch's `schema/program.fbs` that the kit reads, from program.fbs."""
 
-from model_profiling.upstream.flatbuffer_schemas import Schema, schema_difference
+from model_profiling.upstream.flatbuffer_schemas import Schema, own_schema, schema_difference
 from model_profiling.upstream.reliance import reliance
 
-IDENTIFIER = "ET12"
+_OURS = own_schema("program")
+IDENTIFIER = _OURS.identifier
 # Unions, whose numbers count from 1.
-INSTRUCTION_KINDS = ("KernelCall", "DelegateCall", "MoveCall", "JumpFalseCall", "FreeCall")
-VALUE_KINDS = (
-    *("Null", "Int", "Bool", "Double", "Tensor", "String", "IntList", "DoubleList", "BoolList", "TensorList"),
-    "OptionalTensorList",
-)
-_OURS = Schema(
-    IDENTIFIER,
-    {},
-    {"InstructionArguments": INSTRUCTION_KINDS, "KernelTypes": VALUE_KINDS},
-    {"DataLocation": {"INLINE": 0, "SEGMENT": 1}, "TensorShapeDynamism": {"STATIC": 0}},
-)
-PROGRAM = _OURS.table(
-    "Program",
-    "version execution_plan constant_buffer backend_delegate_data segments constant_segment mutable_data_segments"
-    " named_data",
-)
-PLAN = _OURS.table(
-    "ExecutionPlan", "name container_meta_type values inputs outputs chains operators delegates non_const_buffer_sizes"
-)
-CHAIN = _OURS.table("Chain", "inputs outputs instructions")
-INSTRUCTION = _OURS.table("Instruction", "instr_args_type instr_args")
-KERNEL_CALL = _OURS.table("KernelCall", "op_index args")
-DELEGATE_CALL = _OURS.table("DelegateCall", "delegate_index args")
-OPERATOR = _OURS.table("Operator", "name overload")
-BACKEND_DELEGATE = _OURS.table("BackendDelegate", "id processed")
-DELEGATE_REFERENCE = _OURS.table("BackendDelegateDataReference", "location index")
-VALUE = _OURS.table("EValue", "val_type val")
-TENSOR = _OURS.table(
-    "Tensor",
-    "scalar_type storage_offset sizes dim_order requires_grad data_buffer_idx allocation_info layout shape_dynamism",
-)
-ITEMS, *_ = (_OURS.table(name, "items") for name in ("IntList", "TensorList", "OptionalTensorList"))
-INT = _OURS.table("Int", "int_val")
-BUFFER = _OURS.table("Buffer", "storage")
-INLINE_DATA = _OURS.table("BackendDelegateInlineData", "data")
-SEGMENT = _OURS.table("DataSegment", "offset size")
-SUBSEGMENTS = _OURS.table("SubsegmentOffsets", "segment_index offsets")
-NAMED_DATA = _OURS.table("NamedData", "key segment_index")
+INSTRUCTION_KINDS, VALUE_KINDS = _OURS.unions["InstructionArguments"], _OURS.unions["KernelTypes"]
+PROGRAM, PLAN, CHAIN = map(_OURS.fields, ("Program", "ExecutionPlan", "Chain"))
+INSTRUCTION, KERNEL_CALL, DELEGATE_CALL = map(_OURS.fields, ("Instruction", "KernelCall", "DelegateCall"))
+OPERATOR, VALUE, TENSOR, INT = map(_OURS.fields, ("Operator", "EValue", "Tensor", "Int"))
+ITEMS = _OURS.fields("IntList")  # as TensorList and OptionalTensorList have them
+BACKEND_DELEGATE, INLINE_DATA = map(_OURS.fields, ("BackendDelegate", "BackendDelegateInlineData"))
+DELEGATE_REFERENCE = _OURS.fields("BackendDelegateDataReference")
+BUFFER, SEGMENT, SUBSEGMENTS = map(_OURS.fields, ("Buffer", "DataSegment", "SubsegmentOffsets"))
+NAMED_DATA = _OURS.fields("NamedData")
 
 # The enum ScalarType, as far as NumPy or PyTorch have a name for it, by ExecuTorch's name and number.
 _SCALARS = {

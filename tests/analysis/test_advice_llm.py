@@ -12,8 +12,7 @@ pytest.importorskip("executorch.exir")
 from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Evidence, Finding, advise
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph
-from model_profiling.analysis.llm.layer_kinds import layer_kinds
-from model_profiling.analysis.llm.phase_metrics import DepthCost
+from model_profiling.analysis.llm.phases import DepthCost, layer_kinds
 from model_profiling.analysis.roofs.roofline import OperatorRoof, Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
 from sme2_kit import Run

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from model_profiling.analysis.compare.comparison import compare_profiles
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.graph.graph import read_graph
 from model_profiling.analysis.graph.sources import read_sources
 from model_profiling.analysis.movement.movement import data_movement
@@ -150,7 +151,7 @@ def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, P
     new = calm.with_launches(dict.fromkeys(range(10), traced.executions // 10))
     assert len(new.launches) == 10
     old = scaled(new, "CONV", 3.0)
-    comparison = compare_profiles(("off", old, break_down(old)), ("on", new, break_down(new)), paired=True)
+    comparison = compare_profiles(_side("off", old), _side("on", new), paired=True)
     changes = {entry.name: entry for entry in comparison.categories}
     assert changes["CONV"].ratio == pytest.approx(3.0, rel=0.02)
     assert changes["CONV"].low is not None and changes["CONV"].low > 2.9
@@ -161,6 +162,10 @@ def test_a_comparison_finds_what_was_changed_and_nothing_else(dumps: dict[str, P
     assert timed <= {entry.after for entry in comparison.untouched} <= gemms
     assert comparison.shift.before == "CONV"
     assert comparison.shift.before_share > comparison.shift.after_share
+
+
+def _side(name: str, profile: Profile) -> ProfiledProgram:
+    return ProfiledProgram(name, profile, break_down(profile))
 
 
 def test_a_row_shows_one_statistic(dumps: dict[str, Path]) -> None:
@@ -174,7 +179,7 @@ def test_a_row_shows_one_statistic(dumps: dict[str, Path]) -> None:
             times = base.times * noise
             made = Profile(base.instances, times, base.starts, times.sum(axis=0), base.launch)
             made = made.with_launches(dict.fromkeys(range(launches), base.executions // launches))
-            sides.append((name, made, break_down(made)))
+            sides.append(_side(name, made))
         comparison = compare_profiles(sides[0], sides[1], paired=True)
         changes = [*comparison.categories, comparison.execute, *(entry.change for entry in comparison.operators)]
         for change in changes:
@@ -190,14 +195,14 @@ def test_the_bottleneck_shift_is_stated_when_it_happens(dumps: dict[str, Path]) 
     traced = profile_of(dumps["toy_fp16"])
     base = traced.with_launches(dict.fromkeys(range(10), traced.executions // 10))
     old, new = scaled(base, "CONV", 10.0), scaled(scaled(base, "CONV", 0.01), "Data Movement", 20.0)
-    shift = compare_profiles(("off", old, break_down(old)), ("on", new, break_down(new)), paired=True).shift
+    shift = compare_profiles(_side("off", old), _side("on", new), paired=True).shift
     assert (shift.before, shift.after, shift.moved) == ("CONV", "Data Movement", True)
     assert shift.sentence.startswith("The bottleneck moved from CONV")
 
 
 def test_operators_are_matched_by_place_across_dtypes(dumps: dict[str, Path]) -> None:
     """F16 against F32: other names, the same places."""
-    sides = [(dtype, profile := profile_of(dumps[f"toy_{dtype}"]), break_down(profile)) for dtype in ("fp32", "fp16")]
+    sides = [_side(dtype, profile_of(dumps[f"toy_{dtype}"])) for dtype in ("fp32", "fp16")]
     comparison = compare_profiles(sides[0], sides[1], paired=False)
     convolutions = [entry for entry in comparison.operators if entry.category == "CONV"]
     assert len(convolutions) == 4

@@ -5,11 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from model_profiling.analysis.compare.comparison import Change, ProfileComparison, compare_profiles
+from model_profiling.analysis.compare.comparison import Change, ProfileComparison, compare_profiles, undisturbed
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.categories import OperatorClass
+from model_profiling.analysis.timing.latency import compare
 from model_profiling.analysis.timing.profile import Instance, Profile
 from model_profiling.report import numbers
+from model_profiling.store.run_directory import Turn
 
 _KINDS = (
     OperatorClass("CONV", "conv2d", "F32", ""),
@@ -37,7 +40,8 @@ def launched(true: np.ndarray, launches: int, generator: np.random.Generator, no
 
 
 def compared(before: Profile, after: Profile, paired: bool) -> ProfileComparison:
-    return compare_profiles(("before", before, break_down(before)), ("after", after, break_down(after)), paired)
+    sides = [ProfiledProgram(name, each, break_down(each)) for name, each in (("before", before), ("after", after))]
+    return compare_profiles(sides[0], sides[1], paired)
 
 
 def rows(comparison: ProfileComparison) -> list[Change]:
@@ -122,6 +126,12 @@ def test_too_few_launches_give_no_ratio_and_no_shift(launches: int, faster: floa
     found = compared(launched(true, launches, generator), launched(sped, launches, generator), True)
     assert all(change.ratio is None and not told(change) for change in [*rows(found), found.execute])
     assert not found.shift.moved and "moved" not in found.shift.sentence
+    # Of a busy machine undisturbed times are told: what executions estimate holds that ratio, too.
+    noise = generator.lognormal(0, 1, (2, 2, 6)) * 1e6
+    turns = [[Turn(n, 0.0, [*map(int, ns)], preempted=6, launch=n) for n, ns in enumerate(each)] for each in noise]
+    told_of = undisturbed(compare(("before", turns[0]), ("after", turns[1]), True), found)
+    assert told_of.estimate is not None and told_of.ratio == found.execute.before_ms / found.execute.after_ms
+    assert told_of.estimate[0] <= told_of.ratio <= told_of.estimate[1]
 
 
 # Bounds hold in 95 of 100 repeats, so that some seed does miss one: these stay the same.

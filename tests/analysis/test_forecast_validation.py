@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from model_profiling.analysis.run import validated_forecasts
+from model_profiling.analysis.run import run_forecasts
 from model_profiling.analysis.sme2.forecast_validation import (
     TOLERANCE,
     FailedModel,
@@ -107,11 +107,11 @@ def test_the_measured_gain_is_held_against_that_of_a_target(monkeypatch: pytest.
     change = SimpleNamespace(before_ms=4.0, after_ms=2.0, low=1.9, high=2.1)
     run: Any = SimpleNamespace(summary=SimpleNamespace(comparisons=[SimpleNamespace(before="off", execute=change)]))
     forecast = SimpleNamespace(experiment="off", speedups=[4.2], speedup_range=(3.0, 5.0))
-    monkeypatch.setattr(validated_forecasts, "forecasts", lambda *_, **__: [forecast])
-    found = validated_forecasts.validated_gain(run)
+    monkeypatch.setattr(run_forecasts, "forecasts", lambda *_, **__: [forecast])
+    found = run_forecasts.validated_gain(run)
     assert found.target == "apple_m4" and found.measured == 2 and found.outside == pytest.approx(1)
     change.low = None
-    assert validated_forecasts.validated_gain(run).outside is None
+    assert run_forecasts.validated_gain(run).outside is None
 
 
 TEXT = st.text(string.printable, max_size=20)

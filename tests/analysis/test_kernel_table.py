@@ -13,7 +13,7 @@ from torch.nn import functional
 pytest.importorskip("executorch.exir")
 
 import sme2_kit
-from model_profiling.analysis.run.validated_forecasts import table_differences, traced_operators
+from model_profiling.analysis.run.run_forecasts import table_differences, traced_operators
 from model_profiling.analysis.sme2 import kernel_table
 from model_profiling.analysis.sme2.coverage import known_coverage
 from model_profiling.analysis.sme2.kernel_table import (

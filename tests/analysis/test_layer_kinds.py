@@ -1,6 +1,6 @@
 """Operators of a transformer are of a kind that their module, their name or what they feed tells, or of none."""
 
-from model_profiling.analysis.llm.layer_kinds import kind_of, layer_kinds, of_module
+from model_profiling.analysis.llm.phases import kind_of, layer_kinds, of_module
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, Spread
 from model_profiling.analysis.timing.profile import Where
 

@@ -36,7 +36,7 @@ def side(home: Path, exported: bytes, ran: list[tuple[str, str, int]], optimized
     (home / "net.onnx").write_bytes(exported)
     (home / "made.onnx").write_bytes(optimized)
     profile = write_profile(home / "run.json", sequence(100, ran))
-    return onnx_side(home / "net.onnx", [profile], home / "made.onnx" if optimized else None, warmup=0)[1]
+    return onnx_side("net", home / "net.onnx", [profile], home / "made.onnx" if optimized else None, warmup=0).breakdown
 
 
 @REUSED
@@ -50,7 +50,8 @@ def test_times_add_up_to_every_execution_whatever_they_are(tmp_path: Path, times
             nodes = [(name, op, us) for (name, op, _), us in zip(NODES, durations, strict=True)]
             events += sequence(10**8 * number, nodes, gap)
         paths.append(write_profile(tmp_path / f"{launch}.json", events))
-    profile, found, unlinked = onnx_side(tmp_path / "net.onnx", paths)
+    side = onnx_side("net", tmp_path / "net.onnx", paths)
+    profile, found, unlinked = side.profile, side.breakdown, side.unlinked
     whole = [1e3 * (sum(durations) + 4 * gap) for durations in times[1:]] * 2
     assert profile.execute.tolist() == pytest.approx(whole) and not unlinked
     assert profile.times.sum(axis=0) == pytest.approx(profile.execute)
@@ -104,7 +105,8 @@ def test_a_model_without_properties_says_why_it_has_no_lines(tmp_path: Path) -> 
         ("twice.onnx", model(*[node("node_conv", "Conv", line=3)] * 2), "are not those of twice.onnx"),
     ):
         (tmp_path / name).write_bytes(data)
-        _, found, unlinked = onnx_side(tmp_path / name, [profile], warmup=0)
+        side = onnx_side("net", tmp_path / name, [profile], warmup=0)
+        found, unlinked = side.breakdown, side.unlinked
         assert why in unlinked and lines(found) == [("", 0)] * 3 and found.execute_ms > 0
 
 
@@ -112,7 +114,8 @@ def test_a_branch_is_not_counted_in_the_node_that_holds_it(tmp_path: Path) -> No
     inside = field(1, node("node_sin", "Sin", ["x"], ["y"], 21, "b"))
     (tmp_path / "net.onnx").write_bytes(model(node("node_if", "If", ["x"], ["z"], 20, inside=inside)))
     events = [event("node_sin", "Sin", 11, 60), event("node_if", "If", 10, 70), run(5, 100)]
-    profile, found, _ = onnx_side(tmp_path / "net.onnx", [write_profile(tmp_path / "run.json", events)], warmup=0)
+    side = onnx_side("net", tmp_path / "net.onnx", [write_profile(tmp_path / "run.json", events)], warmup=0)
+    profile, found = side.profile, side.breakdown
     assert profile.times[:, 0].tolist() == [60_500, 10_500, 29_000]
     assert lines(found) == [("b", 21), ("", 20)]
 
@@ -132,7 +135,7 @@ def test_executions_that_cannot_be_added_up_are_refused(tmp_path: Path) -> None:
         (sequence(0, NODES)[:-1], "has no whole execution"),
     ):
         with pytest.raises(InputError, match=why):
-            onnx_side(tmp_path / "net.onnx", [write_profile(tmp_path / "run.json", events)], warmup=0)
+            onnx_side("net", tmp_path / "net.onnx", [write_profile(tmp_path / "run.json", events)], warmup=0)
 
 
 def test_shapes_tell_the_kind_of_a_convolution_and_the_work_of_a_product(tmp_path: Path) -> None:
@@ -148,7 +151,7 @@ def test_shapes_tell_the_kind_of_a_convolution_and_the_work_of_a_product(tmp_pat
         event("h", "Conv", 80, 5, [1, 8, 4, 4], out=[1, 8, 4, 4]),
     ]
     profile = write_profile(tmp_path / "run.json", [*events, run(0, 100)])
-    found = onnx_side(tmp_path / "net.onnx", [profile], warmup=0)[1].instances
+    found = onnx_side("net", tmp_path / "net.onnx", [profile], warmup=0).breakdown.instances
     kinds = ["depthwise", "pointwise", "conv2d", "fully connected", "batch matmul", "deconvolution", "binary", "conv2d"]
     assert [entry.kind for entry in found[:-1]] == kinds
     products = [entry.work.product if entry.work else None for entry in found[:-1]]
@@ -165,8 +168,8 @@ def test_two_runtimes_are_compared_by_line_and_neither_is_called_the_other(tmp_p
     for name, nodes in (("a", NODES), ("b", faster)):
         events = [each for start in range(0, 3000, 500) for each in sequence(start, nodes)]
         paths = [write_profile(tmp_path / f"{name}{launch}.json", events) for launch in range(6)]
-        sides.append(onnx_side(tmp_path / "net.onnx", paths)[:2])
-    found = program_changes(("A", "B"), sides[0], sides[1], False)
+        sides.append(onnx_side(name, tmp_path / "net.onnx", paths))
+    found = program_changes(sides[0], sides[1], False)
     assert {part.matched for part in found.parts} == {"line", "runtime"} and not found.notes
     assert {module.module for module in found.modules} == {"conv", "head", "the model's own lines", OVERHEAD}
     # A clock of whole microseconds does not tell 7 from 3 by less than itself.
@@ -240,7 +243,8 @@ def test_a_damaged_profile_is_read_or_refused(tmp_path: Path, data: st.DataObjec
     path = tmp_path / "run.json"
     path.write_bytes(text[: data.draw(st.sampled_from([len(text), len(text) // 2, 1]))])
     try:
-        profile, found, _ = onnx_side(tmp_path / "net.onnx", [path], warmup=0)
+        side = onnx_side("net", tmp_path / "net.onnx", [path], warmup=0)
+        profile, found = side.profile, side.breakdown
     except KitError as error:
         assert error.hint
     else:

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, settings
 
-from model_profiling.analysis.run.program_pair import PairGraph, PairNode, ProgramPair, pair_graph
+from model_profiling.analysis.run.program_pair import PairGraph, PairNode, ProgramPair, pair_graph, program_graph
 from tests.helpers.program_forge import PROGRAMS, Op, network, pair
 
 
@@ -29,7 +29,7 @@ def test_every_row_is_in_one_node_and_nodes_add_up_on_both_sides(before: list[Op
         whole = getattr(both.compared.changes, f"{side}_ms")
         assert sum(getattr(node, f"{side}_ms") for node in found.nodes) == pytest.approx(whole)
         # The edges of each program are all there, between its own nodes.
-        graph = getattr(both, side).graph
+        graph = program_graph(getattr(both, side))
         ids = {node.id: getattr(node, side).id for node in found.nodes if getattr(node, side) is not None}
         edges = {(ids[e.source], ids[e.target]) for e in found.edges if e.side in ("both", side)}
         assert edges == {(edge.source, edge.target) for edge in graph.edges}
@@ -46,7 +46,7 @@ def test_a_program_with_itself_is_its_own_graph(program: list[Op]) -> None:
     both = pair(program, program)
     found = merged(both)
     assert all(node.side == "both" and not node.aspects for node in found.nodes)
-    assert all(edge.side == "both" for edge in found.edges) and len(found.edges) == len(both.after.graph.edges)
+    assert all(edge.side == "both" for edge in found.edges) and len(found.edges) == len(program_graph(both.after).edges)
     assert [node.after.id for node in found.nodes if node.after] == list(range(len(program) + 1))
 
 

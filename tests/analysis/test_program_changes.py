@@ -12,10 +12,11 @@ from model_profiling.analysis.compare.aspects import aspects_of
 from model_profiling.analysis.compare.program_changes import (
     PartChange,
     ProgramChanges,
+    ProgramOrigin,
     program_changes,
     with_kernels,
 )
-from model_profiling.analysis.run.selection import ProgramOrigin, operator_origins
+from model_profiling.analysis.run.selection import operator_origins
 from model_profiling.analysis.timing.work import Product, Work
 from tests.helpers.program_forge import FC, PROGRAMS, TRANSPOSE, Op, changes, network, side
 
@@ -111,7 +112,7 @@ def test_the_changed_block_is_named_first_and_no_other() -> None:
 
 
 def test_a_wider_depthwise_convolution_has_more_products_of_one_size() -> None:
-    row = side(network(1), np.random.default_rng(0))[1].instances[0]
+    row = side("A", network(1), np.random.default_rng(0)).breakdown.instances[0]
     narrow, wide = (
         msgspec.structs.replace(row, work=Work("fp32", 0, count, count, Product(2304, 1, 9, count)))
         for count in (64, 192)
@@ -187,12 +188,13 @@ def test_without_source_lines_a_wider_layer_among_equal_ones_is_found_in_its_pla
 
 
 def test_lines_are_remembered_where_the_program_is_gone(tmp_path: Path) -> None:
-    profile, breakdown = side(network(2), np.random.default_rng(0))
+    made = side("A", network(2), np.random.default_rng(0))
+    profile, breakdown = made.profile, made.breakdown
     file = tmp_path / "analysis_summary.json"
     file.write_bytes(msgspec.json.encode({"experiments": {"on": {"breakdown": breakdown}}}))
     found = operator_origins(ProgramOrigin(None, analysis=file, experiment="on"), profile)
     assert found.lines[0].module == "blocks.0.conv" and len(found.lines) == 6 and found.works and not found.unlinked
-    other, _ = side(network(3), np.random.default_rng(0))
+    other = side("B", network(3), np.random.default_rng(0)).profile
     for origin, measured in (
         (ProgramOrigin(None, analysis=file, experiment="on"), other),
         (ProgramOrigin(None, analysis=file, experiment="off"), profile),
@@ -205,6 +207,6 @@ def test_lines_are_remembered_where_the_program_is_gone(tmp_path: Path) -> None:
 
 def test_too_few_launches_claim_nothing_and_say_so() -> None:
     generator = np.random.default_rng(0)
-    before, after = (side(network(2), generator, launches=1) for _ in range(2))
-    found = program_changes(("A", "B"), before, after, True)
+    before, after = (side(name, network(2), generator, launches=1) for name in "AB")
+    found = program_changes(before, after, True)
     assert not found.told and any("too few launches" in note for note in found.notes)

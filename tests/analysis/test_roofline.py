@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from model_profiling.analysis.advice.finding import FindingKind
 from model_profiling.analysis.advice.rules import Evidence, advise
 from model_profiling.analysis.compare.comparison import Change, OperatorChange, ProfileComparison, Shift
-from model_profiling.analysis.graph.alignment import aligned
+from model_profiling.analysis.graph.graph import aligned
 from model_profiling.analysis.roofs.roof_rates import SHORTEST_MS, Measurement, ProbeResult, Rates, Roofs
 from model_profiling.analysis.roofs.roof_table import roof_rows
 from model_profiling.analysis.roofs.roofline import GroupWork, Roofline, compute_of_roof, group_work, of_roof, roofline

@@ -15,7 +15,7 @@ from model_profiling.pipeline.pipeline import Pipeline
 from model_profiling.platforms.emulator import EmulatorPlatform
 from model_profiling.report.blocks import Table
 from model_profiling.report.content import kernels as kernel_content
-from model_profiling.report.kernel_view import kernel_view
+from model_profiling.report.content.kernels import kernel_view
 from sme2_kit import Run
 from tests.conftest import needs_emulator
 from tests.helpers.weight_networks import FORMATS, STORED
@@ -97,7 +97,7 @@ def test_terminal_and_reports_show_which_weights_get_sme2(traced: Run, covered: 
     assert section is not None
     table = next(block for block in section.blocks if isinstance(block, Table) and block.key == "weights")
     assert [row[0] for row in table.rows] == [entry.weights for entry in covered.formats]
-    text = kernel_view(traced.summary)
+    text = kernel_view(traced)
     for weights, instructions in FORMATS.values():
         assert f"| {weights} | 2 | {len(instructions)} |" in text
 

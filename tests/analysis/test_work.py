@@ -21,14 +21,17 @@ BYTES = {"fp32": 4, "fp16": 2, "qint8": 1}
 
 # An operator of a trace.
 _NAME = "Convolution (NHWC, F32) IGEMM"
-ROW = Instance(_NAME, _NAME, "delegated", 0, 0, OperatorClass("CONV", "conv2d"))
 
 
-def worked(node: XnnpackNode, dtypes: tuple[str, ...] = ("",), fixed: bool = True) -> dict[int, Work]:
+def instance(dtype: str = "") -> Instance:
+    return Instance(_NAME, _NAME, "delegated", 0, 0, OperatorClass("CONV", "conv2d", dtype))
+
+
+def worked(node: XnnpackNode, dtype: str = "", fixed: bool = True) -> dict[int, Work]:
     inputs = tuple(FlowTensor(CONSTANT if v.constant else -1, v.dtype, v.shape) for v in node.inputs)
     outputs = tuple(FlowTensor(0, v.dtype, v.shape) for v in node.outputs)
     flow = DataFlow((FlowStep(0, node, node.op, inputs, outputs, node.permutation),), (), fixed)
-    return works([ROW], dtypes, ModelGraph(flow, {0: 0}, {0: 0}))
+    return works([instance(dtype)], ModelGraph(flow, {0: 0}, {0: 0}))
 
 
 def convolution(
@@ -149,13 +152,13 @@ def test_a_transpose_has_the_rows_it_keeps_or_the_sizes_it_reads_and_writes_alon
 def test_fp16_that_is_computed_in_fp32_counts_as_fp32() -> None:
     value = XnnpackValue("fp16", (1, 8), False)
     layer = XnnpackNode(0, "FullyConnected", 1, (value, XnnpackValue("fp16", (8, 8), True)), (value,))
-    assert worked(layer, ("F16",))[0].element == "fp16"
-    wide = worked(layer, ("F32",))[0]
+    assert worked(layer, "F16")[0].element == "fp16"
+    wide = worked(layer, "F32")[0]
     assert (wide.element, wide.read_bytes, wide.weight_bytes) == ("fp32", 32, 256)
     # What the program has in fp32 is told from what it has in fp16.
     own = XnnpackValue("fp32", (1, 8), False)
     kept = XnnpackNode(0, "FullyConnected", 1, (own, XnnpackValue("fp32", (8, 8), True)), (own,))
-    assert wide.program_element == "fp16" and worked(kept, ("F32",))[0].program_element == ""
+    assert wide.program_element == "fp16" and worked(kept, "F32")[0].program_element == ""
 
 
 def test_a_conversion_reads_one_type_and_writes_the_other() -> None:
@@ -172,4 +175,4 @@ def test_what_is_not_known_is_not_guessed() -> None:
     known = XnnpackValue("fp32", (4,), False)
     # Sizes that are only known when it runs are upper bounds here.
     assert worked(XnnpackNode(0, "Add", 1, (known, known), (known,)), fixed=False) == {}
-    assert works([ROW], [""], None) == {}
+    assert works([instance()], None) == {}

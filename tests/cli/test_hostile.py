@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -122,16 +123,29 @@ def test_an_experiment_is_not_named_like_something_else(tmp_path: Path, name: st
         parse_config(raw, "test")
 
 
+def test_a_folder_that_holds_anything_else_is_no_place_of_an_experiment(
+    toy: Toy, runner: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A config may come with somebody's code, and name that code's folders."""
+    monkeypatch.chdir(tmp_path)
+    config = {"model": str(toy("fp16")), "output_root": ".", "experiments": [{"name": "src", "num_runs": 1}]}
+    Path("c.json").write_text(json.dumps(config))
+    Path("src").mkdir()
+    Path("src", "main.py").write_text("precious")
+    done = kit_here("run", "--config", "c.json")
+    assert done.returncode == 2 and "src/main.py is no result of the kit" in done.stderr
+    assert Path("src", "main.py").read_text() == "precious" and not Path("manifest.json").exists()
+
+
 def test_a_job_summary_has_no_markup_of_others(run: Path) -> None:
     from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
     from model_profiling.analysis.run.selection import choose
-    from model_profiling.analysis.timing.breakdown import break_down
     from model_profiling.analysis.timing.latency import compare
 
     hostile = '<img src=x onerror="alert(1)">'
     side = next(iter(choose(str(run)).values()))
-    profile = side.profile()
-    parts = compare_profiles((hostile, profile, break_down(profile)), (hostile, profile, break_down(profile)), True)
+    profiled = replace(side, name=hostile).profiled()
+    parts = compare_profiles(profiled, profiled, True)
     latency = compare((hostile, side.turns), (hostile, side.turns), True)
     summary = job_summary([PairComparison(latency, parts, side.metrics, side.metrics)], [])
     assert "<img" not in summary.replace("\\<img", "")

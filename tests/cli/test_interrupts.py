@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import QUICK, ROOT, needs, processes_naming
+from tests.conftest import QUICK, ROOT, TORCH, needs, processes_naming
 from tests.helpers.waiting import LONGEST_S, until
 
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
@@ -109,6 +109,38 @@ def test_who_is_impatient_gets_no_traceback(tmp_path: Path) -> None:
     process = start(tmp_path, "-c", _AT.format(module="numpy", words=["analyze", "run"]))
     assert process.stdout is not None and process.stdout.readline() == "here\n"
     interrupted(process, signal.SIGINT, times=4)
+
+
+_STUCK = """import time
+from model_profiling.cli.process import listen, interrupt
+from model_profiling.models.user_file import contained
+listen(interrupt)
+with contained():
+    {loop}
+"""
+_CAUGHT = """while True:
+        try:
+            print("here", flush=True)
+            time.sleep(0.5)
+        except BaseException:
+            pass"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "code"),
+    [("print('here', flush=True); sum(iter(int, 1))", -signal.SIGINT), (_CAUGHT, 130)],
+    ids=["C", "caught"],
+)
+def test_a_second_ctrl_c_ends_a_model_that_does_not_hear_the_first(loop: str, code: int, tmp_path: Path) -> None:
+    """A loop in C never looks at signals: the system ends it, which shells report as 130, too."""
+    needs(TORCH, "torch")
+    process = start(tmp_path, "-c", _STUCK.format(loop=loop))
+    assert process.stdout is not None and process.stdout.readline() == "here\n"
+    for _ in range(2):
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        time.sleep(1.1)
+    assert process.wait(timeout=LONGEST_S) == code
 
 
 def test_pictures_that_are_being_drawn_leave_nobody_behind(tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ import pytest
 import sme2_kit
 from model_profiling.api.definition import find
 from model_profiling.base.errors import InputError
-from model_profiling.cli.arguments import prepare
+from model_profiling.cli.arguments import Parser, prepare
 from model_profiling.cli.main import GROUPS, main, make_parser
 from model_profiling.cli.tools import _TOOLS
 from model_profiling.export.options import OPTIONS
 from tests.helpers.kit_here import kit_here
+from tests.helpers.parsers import parser_of
 from tests.helpers.states import KNOWN_GOOD
 
 pytestmark = pytest.mark.fast
@@ -40,6 +41,15 @@ def test_no_help_lists_an_earlier_spelling() -> None:
     for name, (taken, _) in _TOOLS.items():
         prepare(parser := argparse.ArgumentParser(), find(taken))
         assert not EARLIER & listed_flags(parser), name
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_help_is_a_sentence_an_example_and_at_most_twenty_lines(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    parser = parser_of(name)
+    assert isinstance(parser, Parser)
+    parts = [part.splitlines() for part in parser.format_short_help().split("\n\n")]
+    assert max(map(len, parts)) <= 20 and "".join(parts[1]).endswith(".")
 
 
 @pytest.mark.parametrize(

@@ -153,7 +153,7 @@ def test_random_networks_never_have_more_of_anything_with_it(
 @pytest.mark.parametrize("name", ["Many", "Means", "Scaled", "Pyramid", "Lookups", "Attending"])
 def test_networks_with_much_to_rewrite_never_have_more_of_anything_with_it(name: str, tmp_path: Path) -> None:
     loaded = load_model(f"{ROOT / 'tests' / 'helpers' / 'advice_nets.py'}:{name}", 0, LoadOptions())
-    check_auto(loaded.module, loaded.inputs, "fp32", tmp_path)
+    check_auto(loaded.module, loaded.call[0], "fp32", tmp_path)
 
 
 def test_each_rewrite_is_lowered_once_and_the_chosen_program_not_again(

@@ -97,7 +97,7 @@ def test_the_program_is_what_executorch_makes_by_itself(
     for context in (faster_lowering, contextlib.nullcontext):
         monkeypatch.setattr(lowering, "faster_lowering", context)
         lowered = lowering.lower(program, backend, delegation)
-        emitted = lowering.emit(lowered)
+        emitted = lowering.emit(lowered).program
         made.append((bytes(emitted.buffer), emitted.debug_handle_map, emitted.delegate_map, lowered.nodes))
     assert made[0] == made[1]
 

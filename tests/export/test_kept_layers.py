@@ -149,7 +149,7 @@ def test_the_samples_set_the_ranges_of_int8(tmp_path: Path) -> None:
     net, x = network("perceptron", seed=0)
     np.save(tmp_path / "wide.npy", np.linspace(-30, 30, x.numel(), dtype=np.float32).reshape(x.shape))
     graph = torch.export.export(net, (x,)).module()
-    quantized = quantized_graph(graph, (x,), {}, "int8", list(calibration_calls(tmp_path, ((x,), {}))))
+    quantized = quantized_graph(graph, "int8", list(calibration_calls(tmp_path, ((x,), {}))))
     steps = [node.args[1] for node in quantized.graph.nodes if "quantize_per_tensor" in str(node.target)]
     assert steps[0] == pytest.approx(60 / 255, rel=0.02)
 

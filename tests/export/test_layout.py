@@ -93,7 +93,7 @@ def lowered(network: Any, inputs: tuple[Any, ...], rewrite: bool) -> tuple[DataF
     program = torch.export.export(network, inputs)
     if rewrite:
         layout.apply(program)
-    emitted = emit(lower(program, "xnnpack", keep_layout=rewrite))
+    emitted = emit(lower(program, "xnnpack", keep_layout=rewrite)).program
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "net.pte"
         path.write_bytes(emitted.buffer)

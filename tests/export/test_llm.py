@@ -144,7 +144,7 @@ def fixed(tokens: int, room: int, **changes: Any) -> LoadedModel:
         "",
         "",
         Steps(room).eval(),
-        **{"inputs": inputs, "keyword_inputs": {}, "dynamic_shapes": None, **changes},
+        **{"call": (inputs, {}), "dynamic_shapes": None, **changes},
     )
 
 
@@ -218,7 +218,7 @@ def test_state_that_is_not_zero_at_first_is_in_the_program(tmp_path: Path) -> No
 @pytest.mark.parametrize("replaced", [False, True])
 def test_state_is_put_back_however_a_model_keeps_it(replaced: bool) -> None:
     module = Counter(replaced)
-    assert set(changed_buffers(module, (torch.ones(1),), {})) == {"count"}
+    assert set(changed_buffers(module, ((torch.ones(1),), {}))) == {"count"}
     with restored_state(module):
         module(torch.ones(1))
     assert float(module.count) == 5
@@ -240,13 +240,13 @@ class Turned(torch.nn.Module):  # type: ignore[misc]
 @given(st.lists(st.one_of(st.permutations(range(3)), st.tuples(*[st.integers(-3, 2)] * 2).map(list)), max_size=5))
 def test_only_transposes_that_undo_each_other_go(orders: list[list[int]]) -> None:
     x = torch.arange(24.0).reshape(2, 3, 4)
-    program = capture(Turned(orders), (x,), {}, None)
+    program = capture(Turned(orders), ((x,), {}))
     remove_inverse_transposes(program)
     assert torch.equal(program.module()(x), Turned(orders)(x))
 
 
 def test_a_pair_of_transposes_goes() -> None:
-    program = capture(Turned([[1, 2], [-1, 1], [2, 0, 1], [1, 2, 0]]), (torch.ones(2, 3, 4),), {}, None)
+    program = capture(Turned([[1, 2], [-1, 1], [2, 0, 1], [1, 2, 0]]), ((torch.ones(2, 3, 4),), {}))
     assert remove_inverse_transposes(program) == 2
     assert [str(node.target) for node in program.graph.nodes if node.op == "call_function"] == ["aten.add.Tensor"]
 
@@ -269,9 +269,9 @@ def test_int4_channel_is_four_bits_for_any_model_with_linear_layers(tmp_path: Pa
 def test_a_model_without_linear_layers_is_not_called_quantized() -> None:
     net, x = torch.nn.Conv2d(3, 4, 3), torch.ones(1, 3, 8, 8)
     with pytest.raises(InputError, match="int4-channel quantizes linear layers, and this model has none"):
-        quantized_graph(torch.export.export(net, (x,)).module(), (x,), {}, "int4-channel", [])
+        quantized_graph(torch.export.export(net, (x,)).module(), "int4-channel", [((x,), {})])
     with pytest.raises(InputError, match="int8-dynamic quantizes"):
-        quantized_graph(torch.export.export(torch.nn.Sigmoid(), (x,)).module(), (x,), {}, "int8-dynamic", [])
+        quantized_graph(torch.export.export(torch.nn.Sigmoid(), (x,)).module(), "int8-dynamic", [((x,), {})])
 
 
 def saved(tmp_path: Path, state: dict[str, Any]) -> LoadOptions:

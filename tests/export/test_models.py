@@ -76,7 +76,7 @@ def test_the_zoo_is_reached_by_executorchs_own_names() -> None:
     assert zoo_models()["add_mul"] == "executorch.examples.models.toy_model:AddMulModule"
     loaded = load_model("resnet8")
     assert loaded.source == "executorch"
-    assert loaded.inputs[0].shape == (1, 3, 32, 32)
+    assert loaded.call[0][0].shape == (1, 3, 32, 32)
 
 
 def test_a_package_required_inside_a_try_that_raises_counts_as_required(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def test_the_documented_two_lines_register_a_model(
     model_folder(tmp_path, monkeypatch, "your_model", "from .model import Doubling as YourModelClass\n")
     lines = 'from . import your_model\nregister_model("your_model", your_model.YourModelClass)\n'
     exec(lines, registry.__dict__)  # as if they stood at the end of models/__init__.py
-    assert load_model("your_model").inputs[0].shape == (1, 2)
+    assert load_model("your_model").call[0][0].shape == (1, 2)
 
 
 def test_a_broken_folder_hides_no_other_model_and_says_why_when_asked(
@@ -186,7 +186,7 @@ def test_a_name_is_taken_once_and_fits_a_file_name(clean_registry: None) -> None
 
 def test_weights_and_inputs_follow_the_seed() -> None:
     first, same, other = load_model("toy_cnn", 1), load_model("toy_cnn", 1), load_model("toy_cnn", 2)
-    assert first.inputs[0].equal(same.inputs[0]) and not first.inputs[0].equal(other.inputs[0])
+    assert first.call[0][0].equal(same.call[0][0]) and not first.call[0][0].equal(other.call[0][0])
     assert first.module.stem.weight.equal(same.module.stem.weight)
     assert not first.module.stem.weight.equal(other.module.stem.weight)
 
@@ -211,7 +211,7 @@ class Faint(torch.nn.Module):  # type: ignore[misc]
 def test_every_layer_with_random_weights_shows_in_the_outputs() -> None:
     torch.manual_seed(0)
     net, image = Faint().eval(), 1e-3 * torch.randn(1, 4, 8, 8)
-    let_signals_through(net, (image,), {})
+    let_signals_through(net, ((image,), {}))
     with torch.no_grad():
         before = net(image)
         assert not net.training and net.norm.running_var.max() < 1 and net.of_one.running_var.min() == 1
@@ -224,5 +224,5 @@ def test_every_layer_with_random_weights_shows_in_the_outputs() -> None:
 
 def test_weights_with_which_nothing_finite_comes_out_stay_as_they_are() -> None:
     net = torch.nn.Sequential(torch.nn.PReLU(4, init=0.0))
-    let_signals_through(net, (torch.full((1, 4), -torch.inf),), {})
+    let_signals_through(net, ((torch.full((1, 4), -torch.inf),), {}))
     assert not net[0].weight.any()

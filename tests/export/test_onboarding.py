@@ -80,7 +80,7 @@ def test_example_inputs_by_name_are_taken_from_a_file(tmp_path: Path) -> None:
         "        return {'x': torch.ones(2), 'mask': torch.zeros(2)}\n"
     )
     loaded = load_model(f"{path}:Named")
-    assert loaded.inputs == () and {*loaded.keyword_inputs} == {"x", "mask"}
+    assert loaded.call[0] == () and {*loaded.call[1]} == {"x", "mask"}
 
 
 def test_two_commands_from_a_file_to_a_report(stranger: Path, tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_function_and_shapes_stand_in_for_arguments_and_inputs(stranger: Path)
         load_model(f"{stranger}:make_wide")
     assert "--input " in caught.value.hint
     loaded = load_model(f"{stranger}:make_wide", options=LoadOptions((input_spec((2, 8)),)))
-    assert loaded.inputs[0].shape == (2, 8) and loaded.source == "strange.py:make_wide"
+    assert loaded.call[0][0].shape == (2, 8) and loaded.source == "strange.py:make_wide"
 
 
 def test_a_file_is_read_before_torch_is_imported_and_its_mistakes_named(stranger: Path, tmp_path: Path) -> None:

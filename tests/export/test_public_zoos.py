@@ -64,7 +64,7 @@ def test_a_backbone_is_left_open_or_has_the_size_of_the_images() -> None:
     needs(importlib.util.find_spec("transformers") is not None, "transformers")
     depth = (*SMALL[:3], ("image_size", 32), ("neck_hidden_sizes", [8] * 4), ("fusion_hidden_size", 8))
     for name, settings, side in (("DPTForDepthEstimation", depth, 32), ("VitPoseForPoseEstimation", (), 256)):
-        found = load_model(f"hf:{name}", options=LoadOptions((), settings)).keyword_inputs
+        found = load_model(f"hf:{name}", options=LoadOptions((), settings)).call[1]
         assert found["pixel_values"].shape[2] == side
 
 
@@ -72,7 +72,7 @@ def test_a_backbone_is_left_open_or_has_the_size_of_the_images() -> None:
 def test_inputs_that_are_asked_for_are_taken_and_not_passed_by() -> None:
     needs(importlib.util.find_spec("timm") is not None, "timm")
     smaller = LoadOptions((input_spec("1,3,32,32"),))
-    assert [tuple(given.shape) for given in load_model("timm:test_convnext", options=smaller).inputs] == [
+    assert [tuple(given.shape) for given in load_model("timm:test_convnext", options=smaller).call[0]] == [
         (1, 3, 32, 32)
     ]
 
@@ -83,7 +83,7 @@ def test_a_folder_with_a_configuration_is_a_model_and_a_name_without_one_says_wh
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model_type": "bert", "num_hidden_layers": 1, **dict(SMALL)}))
     loaded = load_model(f"hf:{folder}")
-    assert loaded.keyword_inputs["input_ids"].max() < 99 and model_name(f"hf:{folder}") == "own"
+    assert loaded.call[1]["input_ids"].max() < 99 and model_name(f"hf:{folder}") == "own"
     with pytest.raises(InputError, match="no configuration of 'never/heard-of'") as caught:
         load_model("hf:never/heard-of")
     assert "hf:BertModel" in caught.value.hint

@@ -84,7 +84,7 @@ def test_inputs_at_fault_are_named_with_what_helps(
 
     def call(specs: list[str]) -> None:
         inputs = tuple(random_input(input_spec(spec)) for spec in specs)
-        with explained_call(module, inputs, {}, "file"):
+        with explained_call(module, (inputs, {}), "file"):
             module(*inputs)
 
     with pytest.raises(InputError) as caught:
@@ -93,7 +93,7 @@ def test_inputs_at_fault_are_named_with_what_helps(
 
 
 def test_another_failure_is_the_models_own() -> None:
-    with pytest.raises(ZeroDivisionError), explained_call(Linear(), (torch.ones(8),), {}, "file"):
+    with pytest.raises(ZeroDivisionError), explained_call(Linear(), ((torch.ones(8),), {}), "file"):
         raise ZeroDivisionError
 
 

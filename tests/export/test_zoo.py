@@ -74,7 +74,7 @@ def test_prefill_and_decode_are_the_same_model_in_two_shapes() -> None:
     prefill = load_model("llm_block_prefill", options=LoadOptions(settings=(("tokens", 8), ("width", 256))))
     decode = load_model("llm_block_decode", options=LoadOptions(settings=(("tokens", 8), ("width", 256))))
     decode.module.load_state_dict(prefill.module.state_dict())
-    (hidden,) = prefill.inputs
+    (hidden,) = prefill.call[0]
     with torch.no_grad():
         whole, keys, values = prefill.module(hidden)
         last, _, _ = decode.module(hidden[:, -1:], keys[:, :, :-1], values[:, :, :-1])
@@ -102,7 +102,7 @@ def test_int4_refuses_a_model_it_would_not_change() -> None:
 
 def test_a_setting_reaches_the_model_and_an_unknown_one_is_refused() -> None:
     loaded = load_model("llm_block_prefill", options=LoadOptions(settings=(("tokens", 4),)))
-    assert loaded.inputs[0].shape == (1, 4, 768)
+    assert loaded.call[0][0].shape == (1, 4, 768)
     with pytest.raises(InputError, match="has no setting called 'tokns'") as caught:
         load_model("llm_block_prefill", options=LoadOptions(settings=(("tokns", 4),)))
     assert "tokens, width" in caught.value.hint
@@ -158,8 +158,8 @@ def test_squeeze_sams_random_weights_answer_the_same_when_rounded_to_fp16() -> N
     options = LoadOptions(settings=(("resolution", 64), ("levels", 5)))
     loaded = load_model("squeeze_sam", options=options)
     with torch.no_grad():
-        exact = loaded.module(*loaded.inputs)
-        rounded = loaded.module.half().float()(*loaded.inputs)
+        exact = loaded.module(*loaded.call[0])
+        rounded = loaded.module.half().float()(*loaded.call[0])
     for one, other in zip(exact, rounded, strict=True):
         assert float((one - other).square().sum() / one.square().sum()) < 1e-3
 
@@ -168,7 +168,7 @@ def test_squeeze_sams_random_weights_answer_the_same_when_rounded_to_fp16() -> N
 def test_random_weights_answer_differently_to_different_inputs(name: str) -> None:
     loaded = load_model(name)
     with torch.no_grad():
-        first, second = (loaded.module(x) for x in (loaded.inputs[0], -loaded.inputs[0]))
+        first, second = (loaded.module(x) for x in (loaded.call[0][0], -loaded.call[0][0]))
     assert float((first - second).abs().max()) > 1e-3
 
 

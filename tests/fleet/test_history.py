@@ -19,10 +19,10 @@ import sme2_kit
 from model_profiling.base.cache import read_sealed, write_sealed
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import main
-from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.run_history import RunHistory, parse_since, place_of
 from model_profiling.fleet.history.run_rows import real_roots
 from model_profiling.fleet.history.steps import with_steps
+from model_profiling.fleet.history.trends import KeptPrograms
 from tests.conftest import ROOT, needs
 from tests.helpers.contract_check import check_printed
 from tests.helpers.history_forge import Forge
@@ -545,6 +545,7 @@ def test_prune_says_first_and_removes_when_told(here: Path, forge: Forge, capsys
     root = forge.series(here / "out", [1] * 6, [FAST] * 3 + [SLOW] * 3)
     for sha256 in (FAST, SLOW):
         (root / "programs" / sha256[:16]).mkdir(parents=True)
+    (root / "programs" / "calculator_tools").mkdir()  # as many letters as a program's name has, and somebody else's
     other = forge.run(here / "other", 0, model="other")
     before = sorted(here.rglob("*"))
     planned = asked(capsys, "prune", "--keep-last", 2)
@@ -552,7 +553,7 @@ def test_prune_says_first_and_removes_when_told(here: Path, forge: Forge, capsys
     assert [Path(entry["path"]).name for entry in planned["entries"]] == ["r3", "r2", "r1", "r0", FAST[:16]]
     assert main(["history", "prune", "--keep-last", "2", "--yes"]) == 0
     assert sorted(path.name for path in (root / "earlier").iterdir()) == ["r4"]
-    assert [path.name for path in (root / "programs").iterdir()] == [SLOW[:16]]
+    assert {path.name for path in (root / "programs").iterdir()} == {SLOW[:16], "calculator_tools"}
     # The latest run of a directory stays, however old it is.
     assert main(["history", "prune", "--older-than", "0d", "--yes"]) == 0
     assert (root / "manifest.json").is_file() and (other / "manifest.json").is_file()

@@ -17,9 +17,8 @@ from model_profiling.base.files import read_json, sha256
 from model_profiling.cli.main import main
 from model_profiling.fleet.history import bisection
 from model_profiling.fleet.history.bisection import Measurer
-from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.run_history import RunHistory
-from model_profiling.fleet.history.trends import ProgramComparison, Series
+from model_profiling.fleet.history.trends import KeptPrograms, ProgramComparison, Series
 from model_profiling.pipeline.config import parse_config
 from model_profiling.platforms.process_platform import LocalPlatform
 from model_profiling.report.content import method

@@ -15,9 +15,8 @@ from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.base import files
 from model_profiling.base.on_progress import listen_to_notes
 from model_profiling.fleet.history.bisection import Measurer
-from model_profiling.fleet.history.program_archive import KeptPrograms
 from model_profiling.fleet.history.run_history import RunHistory
-from model_profiling.fleet.history.trends import ProgramComparison
+from model_profiling.fleet.history.trends import KeptPrograms, ProgramComparison
 from model_profiling.fleet.sweep import jobs as sweep_jobs
 from model_profiling.fleet.sweep.jobs import Jobs, SweepFolder
 from model_profiling.fleet.sweep.sweep_file import cells, parse

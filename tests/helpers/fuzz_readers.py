@@ -65,11 +65,10 @@ from model_profiling.base.npy import read_npy
 from model_profiling.cli.targets import target_text
 from model_profiling.fleet.history.bisection import format_change
 from model_profiling.fleet.history.history_records import as_csv
-from model_profiling.fleet.history.program_archive import KeptPrograms, read_comparison
 from model_profiling.fleet.history.run_history import RunHistory
 from model_profiling.fleet.history.steps import with_steps
 from model_profiling.fleet.history.trend_page import page_report, picture
-from model_profiling.fleet.history.trends import ProgramComparison, Trend
+from model_profiling.fleet.history.trends import KeptPrograms, ProgramComparison, Trend, read_comparison
 from model_profiling.fleet.sweep import sweep as sweep_journal
 from model_profiling.fleet.sweep import sweep_file
 from model_profiling.fleet.sweep.jobs import Jobs, RunNote, SweepFolder
@@ -276,7 +275,8 @@ def _ort_seeds() -> list[bytes]:
 
 def _read_ort_profile(data: bytes, folder: Path) -> None:
     (folder / "net.onnx").write_bytes(_onnx_seeds()[0])
-    profile, found, _ = onnx_side(folder / "net.onnx", [_at(folder, "hostile.json", data)], warmup=0)
+    side = onnx_side("net", folder / "net.onnx", [_at(folder, "hostile.json", data)], warmup=0)
+    profile, found = side.profile, side.breakdown
     assert np.allclose(profile.times.sum(axis=0), profile.execute) and np.isfinite(found.execute_ms)
 
 
@@ -745,6 +745,7 @@ def _prepare_used(folder: Path) -> None:
     seeds = {RUN_NUMERICS: _numerics_seeds()[1], RUNTIMES: _runtimes_seeds()[0], AUTO_COMPARISON: _auto_seed()}
     for name, seed in seeds.items():
         (home / name).write_bytes(msgspec.json.encode(msgspec.json.decode(seed) | sha256))
+    shutil.copytree(home, folder / "before")
 
 
 @functools.cache

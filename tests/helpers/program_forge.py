@@ -7,8 +7,8 @@ import hypothesis.strategies as st
 import numpy as np
 
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
-from model_profiling.analysis.compare.program_changes import ProgramChanges, Side, program_changes
-from model_profiling.analysis.run.program_pair import ProgramPair, ProgramSide
+from model_profiling.analysis.compare.program_changes import ProfiledProgram, ProgramChanges, program_changes
+from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.timing.breakdown import SourceLine, break_down
 from model_profiling.analysis.timing.categories import load_table
 from model_profiling.analysis.timing.latency import compare
@@ -61,7 +61,9 @@ def network(blocks: int) -> list[Op]:
     return found
 
 
-def side(program: Sequence[Op], generator: np.random.Generator, noise: float = 0.01, launches: int = LAUNCHES) -> Side:
+def side(
+    name: str, program: Sequence[Op], generator: np.random.Generator, noise: float = 0.01, launches: int = LAUNCHES
+) -> ProfiledProgram:
     """Return a program as it was measured; ExecuTorch takes some time around its operators, too."""
     ops = [*program, Op("delegate call", 20_000.0, where="runtime")]
     instances, sources, works = [], {}, {}
@@ -79,7 +81,7 @@ def side(program: Sequence[Op], generator: np.random.Generator, noise: float = 0
     )
     starts = np.cumsum(times, axis=0) - times
     profile = Profile(tuple(instances), times, starts, times.sum(axis=0), np.repeat(np.arange(launches), _RUNS))
-    return profile, break_down(profile, sources, works)
+    return ProfiledProgram(name, profile, break_down(profile, sources, works))
 
 
 def pair(
@@ -92,22 +94,20 @@ def pair(
 ) -> ProgramPair:
     """Return two programs as `compare` finds them when it measured both in turns."""
     generator = np.random.default_rng(seed)
-    sides = [side(before, generator, noise, launches), side(after, generator, noise, launches)]
+    old, new = side(names[0], before, generator, noise, launches), side(names[1], after, generator, noise, launches)
     compared = PairComparison(
-        compare((names[0], _turns(sides[0])), (names[1], _turns(sides[1])), True),
-        compare_profiles((names[0], *sides[0]), (names[1], *sides[1]), True),
-        changes=program_changes(names, sides[0], sides[1], True),
+        compare((old.name, _turns(old.profile)), (new.name, _turns(new.profile)), True),
+        compare_profiles(old, new, True),
+        changes=program_changes(old, new, True),
     )
-    made = [ProgramSide(name, *own, None) for name, own in zip(names, sides, strict=True)]
-    return ProgramPair(compared, made[0], made[1])
+    return ProgramPair(compared, old, new)
 
 
-def _turns(measured: Side) -> list[Turn]:
-    profile = measured[0]
+def _turns(profile: Profile) -> list[Turn]:
     launches = profile.execute.reshape(len(profile.launches), -1).astype(int).tolist()
     return [Turn(launch, float(launch), ns, launch=launch) for launch, ns in enumerate(launches)]
 
 
 def changes(before: Sequence[Op], after: Sequence[Op], seed: int = 0, noise: float = 0.01) -> ProgramChanges:
     generator = np.random.default_rng(seed)
-    return program_changes(("A", "B"), side(before, generator, noise), side(after, generator, noise), True)
+    return program_changes(side("A", before, generator, noise), side("B", after, generator, noise), True)

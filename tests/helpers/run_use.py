@@ -59,9 +59,15 @@ def report(home: Path) -> str:
     return "".join(path.read_text() for path in written)
 
 
+def _before(home: Path) -> Path:
+    """What a run is compared with: one with the same experiments if that lies beside it."""
+    beside = home.with_name("before")
+    return beside if beside.exists() else RUN
+
+
 def comparison(home: Path) -> str:
     """The page of the run against another one."""
-    pairs = compare(RUN, home).pairs
+    pairs = compare(_before(home), home).pairs
     return write_compared(pairs, cast(DrawingPool, TextArtist()), home.parent / "compare.html").read_text()
 
 
@@ -74,10 +80,10 @@ def uses(home: Path) -> dict[str, Callable[[], str]]:
         "report": lambda: report(home),
         "graph": lambda: command("graph", home, "--output", beside / "graph.html"),
         "compare": lambda: command(
-            *("compare", RUN, home, "--verbose", "--fail-if-slower", "5", "--any-baseline"),
+            *("compare", _before(home), home, "--verbose", "--fail-if-slower", "5", "--any-baseline"),
             *("--junit", beside / "junit.xml", "--summary", beside / "summary.md"),
         ),
-        "compared": lambda: command("compare", home, RUN, "--json"),
+        "compared": lambda: command("compare", home, _before(home), "--json"),
         "comparison": lambda: comparison(home),
         "runs": lambda: command("history", "runs", home),
     }

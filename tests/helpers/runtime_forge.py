@@ -33,7 +33,7 @@ def means(blocks: int, ns: float, name: str = "mean.out", conv: str = CONV) -> l
 
 def changes(before: Sequence[Op], after: Sequence[Op], names: tuple[str, str] = (ET, ORT)) -> ProgramChanges:
     generator = np.random.default_rng(0)
-    return program_changes(names, side(before, generator), side(after, generator), True)
+    return program_changes(side(names[0], before, generator), side(names[1], after, generator), True)
 
 
 EXECUTORCH = RuntimeRow(

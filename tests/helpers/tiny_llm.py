@@ -100,8 +100,8 @@ def two_methods(model: TinyLlm, path: Path, seed: int = 0, shared: bool = True) 
 
     module = built(model, seed)
     single = called_with(torch.zeros(1, 1, dtype=torch.int64), 0, model.positions)
-    prefill = capture(module, model.get_example_inputs(), {}, model.get_dynamic_shapes())
-    decode = capture(module, single, {}, None)
+    prefill = capture(module, (model.get_example_inputs(), {}), model.get_dynamic_shapes())
+    decode = capture(module, (single, {}))
     with faster_lowering():
         edge = to_edge_transform_and_lower(
             {"prefill_forward": prefill, "decode_forward": decode},

@@ -38,6 +38,10 @@ def test_reading_tools_on_a_known_run(tmp_path: Path) -> None:
         prediction = await call("what_if", run_dir="run", speedups={"CONV": 3})
         assert all(entry["label"] == "prediction" for entry in prediction["predictions"].values())
         assert "had SME2" in await refused("forecast", run_dir="run", emulated_dir="run")
+        everywhere = await call("forecast", run_dir="run", target="all")
+        assert everywhere["total"] == len(everywhere["targets"]) > 1 and all(
+            e["why_not"] for e in everywhere["targets"]
+        )
         report = await call("report", run_dir="run", html=False, title="A title")
         assert "run/report.md" in report["files"] and "A title" in (run / "report.md").read_text()
         analysed = await call("analyze", run_dir="run", most=2)

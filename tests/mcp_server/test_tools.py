@@ -14,9 +14,11 @@ from mcp import Client
 from model_profiling.base.errors import InputError
 from model_profiling.cli.main import COMMANDS
 from model_profiling.export.options import OPTIONS
+from model_profiling.mcp_server import tools as tools_module
 from model_profiling.mcp_server.boundary import Workspace
 from model_profiling.mcp_server.server import SCHEME, build_server
-from model_profiling.mcp_server.tools import Tools
+from model_profiling.mcp_server.tool_table import TOOLS
+from model_profiling.mcp_server.tools import _RUN
 from model_profiling.skills.catalogue import skills
 from tests.conftest import ROOT
 from tests.helpers.planted import plant, snapshot
@@ -27,7 +29,7 @@ NOT_TOOLS = {
     "validate-forecast",
 }
 KNOWN_GOOD = ROOT / "tests" / "data" / "known_good_run"
-READ_ONLY = {"compare", "doctor", "forecast", "history", "models", "roofs", "runs", "validate", "what_if"}
+READ_ONLY = {"doctor", "forecast", "history", "models", "roofs", "runs", "validate", "what_if"}
 
 
 def ask_all(workspace: Path, requests: list[tuple[Any, ...]]) -> list[Any]:
@@ -78,6 +80,8 @@ def test_hints_say_what_a_tool_may_change(tools: dict[str, Any]) -> None:
         # What can be told to do its work again does something the second time.
         assert hints.idempotent_hint == ("force" not in tool.input_schema["properties"]), name
     assert {name for name, tool in tools.items() if tool.annotations.open_world_hint} == {"run"}
+    for row in TOOLS:  # clients do not ask before they call what only reads, and what runs code may do anything
+        assert row.name not in READ_ONLY or not {each.kind for each in row.parameters} & _RUN.keys(), row.name
     assert {"run", "export", "profile", "tune"} <= {n for n, tool in tools.items() if tool.annotations.destructive_hint}
 
 
@@ -90,13 +94,13 @@ def test_a_tool_that_reads_changes_nothing_whatever_unfinished_work_is_there(tmp
     arguments: dict[str, dict[str, Any]] = {
         **{name: {"run_dir": "run"} for name in ("runs", "validate", "forecast")},
         "what_if": {"run_dir": "run", "speedups": {"CONV": 2}},
-        "compare": {"before": "run", "after": "run"},
         "history": {"question": "list"},
         **{name: {} for name in ("doctor", "models", "roofs")},
     }
     assert arguments.keys() == READ_ONLY
-    asked = [
+    asked: list[tuple[str, dict[str, Any]]] = [
         *arguments.items(),
+        ("compare", {"before": "run", "after": "run"}),
         *((n, {"run_dir": p}) for n in ("forecast", "runs") for p in ("net.py:Net", "net.pte")),
     ]
     told = ask_all(tmp_path / "space", [("call_tool", name, words) for name, words in asked])
@@ -150,11 +154,11 @@ class Calls:
         self.tools = tools
         self.words: list[str] = []
 
-        async def kit(_tools: Tools, _steps: Any, *words: str, accept: Any = ()) -> Any:
-            self.words = list(words)
+        async def run_kit(words: list[str], *_: Any, **_accepted: Any) -> Any:
+            self.words = words
             raise InputError("a command is run", "")
 
-        patch.setattr(Tools, "kit", kit)
+        patch.setattr(tools_module, "run_kit", run_kit)
 
     def make(self, workspace: Path, text: str) -> list[tuple[str, str, str, list[str]]]:
         """Each tool and parameter, what the call was answered with, and the words of the command that it came to."""

@@ -287,6 +287,6 @@ def test_a_budget_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text:
 @pytest.mark.parametrize("name", ["x\udcff.pte", "x\ud800.pte"])
 def test_a_name_that_is_no_utf8_is_named(name: str) -> None:
     raw = {"model": f"out/{name}", "output_root": "out", "experiments": [{"name": "a"}]}
-    with pytest.raises(InputError, match=r"^out/x\\(xff|ud800)\.pte is not valid UTF-8, in config here$") as caught:
+    with pytest.raises(InputError, match=r"^config here: out/x\\(xff|ud800)\.pte is not valid UTF-8$") as caught:
         parse_config(raw, "here")
     assert "Rename" in caught.value.hint

@@ -58,7 +58,7 @@ def bundle(tmp_path: Path) -> Bundle:
     for name in ("runner", "libone.so", "libtwo.so"):
         sources[name] = tmp_path / name
         sources[name].write_bytes(f"content of {name}".encode())
-    return Bundle(sources, {name: sha256(path) for name, path in sources.items()}, "", "runner")
+    return Bundle(sources, "runner")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

@@ -3,6 +3,7 @@
 `make test-wide` runs the fast blocks, each text once; `make test-docs` (SME2_KIT_ALL_DOCS=1) runs all, repetitions too.
 """
 
+import argparse
 import ast
 import json
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from model_profiling.base.rewrites import REWRITE_CHOICES
-from model_profiling.cli.main import COMMANDS
+from model_profiling.cli.main import COMMANDS, make_parser
 from tests.conftest import ROOT
 from tests.helpers.doc_blocks import DOCUMENTS, WORDS, Block, blocks
 from tests.helpers.gallery import gallery_program
@@ -150,8 +151,10 @@ def test_the_networks_that_are_slower_in_int8_are_those_of_the_record() -> None:
 
 def test_the_page_of_all_commands_has_all() -> None:
     page = (ROOT / "model_profiling" / "pipeline_commands.md").read_text()
+    (commands,) = [each for each in make_parser()._actions if isinstance(each, argparse._SubParsersAction)]
+    said = {each.dest: each.help for each in commands._choices_actions}
     for name in COMMANDS:
-        assert f"| `sme2-kit {name}` |" in page
+        assert f"| `sme2-kit {name}` | {said.get(name, 'earlier name of')}" in page, name
     for script in re.findall(r"`((?:scripts|export)/[a-z_]+\.(?:py|sh))`", page):
         assert (ROOT / "model_profiling" / script).is_file(), script
 

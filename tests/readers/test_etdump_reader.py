@@ -166,7 +166,7 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, content: bytes, pro
 
 
 def test_a_path_that_is_no_file_says_so(tmp_path: Path) -> None:
-    with pytest.raises(EtdumpError, match="no such file"):
+    with pytest.raises(EtdumpError, match="it does not exist"):
         read(tmp_path / "absent.etdump")
     with pytest.raises(EtdumpError, match="it is a directory, not a file"):
         read(tmp_path)

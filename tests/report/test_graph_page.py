@@ -227,7 +227,7 @@ def test_the_report_page_has_the_same_graph(
     monkeypatch.setattr(graph_page, "MOST_IN_REPORT", 3)
     page.write_text(html.run_page(run, content.report(run), {}))
     _open(tab, page)
-    assert tab.value("document.getElementById('graph')") is None and tab.errors == []
+    assert tab.value("document.querySelector('.graph-canvas')") is None and tab.errors == []
     assert f"sme2-kit graph {measured_run}" in tab.value("document.body.innerText")
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from model_profiling.analysis.compare.comparison import PairComparison, compare_profiles
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, latency_metrics
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.run.selection import choose
 from model_profiling.analysis.timing.breakdown import break_down
 from model_profiling.analysis.timing.latency import compare
@@ -37,7 +38,8 @@ def run() -> Run:
 def pair() -> PairComparison:
     before, after = choose(str(KNOWN_GOOD)).values()
     old, new = before.profile(), after.profile()
-    parts = compare_profiles((before.name, old, break_down(old)), (after.name, new, break_down(new)), True)
+    sides = [ProfiledProgram(side.name, each, break_down(each)) for side, each in ((before, old), (after, new))]
+    parts = compare_profiles(sides[0], sides[1], True)
     latency = compare((before.name, before.turns), (after.name, after.turns), True)
     return PairComparison(latency, parts, before.metrics, after.metrics)
 

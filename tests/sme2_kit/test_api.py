@@ -57,6 +57,7 @@ sys.meta_path.insert(0, Missing())
 run = sme2_kit.open_run({path!r})
 assert len(run.operators) and len(run.latency) and len(run.categories) and repr(run).count("\\n") == 0
 assert "<svg" in run._repr_html_()
+assert 20 < len(dir(run)) <= 25 and all(hasattr(type(run), name) or name == "path" for name in dir(run))
 assert all(callable(getattr(sme2_kit, name)) for name in sme2_kit.__all__ if name != "__version__")
 try:
     sme2_kit.export("toy_cnn", out={out!r})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from model_profiling.analysis.llm.phase_metrics import PhaseMetrics
+from model_profiling.analysis.llm.phases import PhaseMetrics
 from model_profiling.base.files import sha256
 from model_profiling.base.files import write_json as write
 from model_profiling.export.request import ExportRequest, ExportResult

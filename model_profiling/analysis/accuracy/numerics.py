@@ -298,13 +298,8 @@ def _sentence(numerics: Numerics, layer: Layer, kind: Kind) -> str:
     if kind == "rounded away":
         return f"{own.rounded_away:.0%} of its values become 0{reach}; it {outputs}"
     ends = f", {own.saturated:.1%} of them beyond what fits" if (own.saturated or 0.0) > _SATURATED else ""
-    return f"{outputs}{reach}{ends}{_whose(numerics, layer)}"
-
-
-def _whose(numerics: Numerics, layer: Layer) -> str:
-    """Say so where the dtype does not explain what is lost."""
-    eager, own = layer.dtype, side(numerics, layer)
-    if own.added.sqnr_db is None or not (eager.exact or (eager.sqnr_db or 0.0) > own.added.sqnr_db + _NOT_THE_DTYPE_DB):
-        return ""
-    there = "is exact" if eager.exact else f"has {eager.sqnr_db:.1f} dB"
-    return f"; eager PyTorch in {numerics.dtype} {there} there: the backend's kernel loses it"
+    eager, lost, whose = layer.dtype, own.added.sqnr_db, ""
+    if lost is not None and (eager.exact or (eager.sqnr_db or 0.0) > lost + _NOT_THE_DTYPE_DB):
+        there = "is exact" if eager.exact else f"has {eager.sqnr_db:.1f} dB"
+        whose = f"; eager PyTorch in {numerics.dtype} {there} there: the backend's kernel loses it"
+    return f"{outputs}{reach}{ends}{whose}"

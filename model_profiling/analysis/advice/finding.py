@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from model_profiling.analysis.compare.metrics import ExperimentMetrics
     from model_profiling.analysis.compare.operator_scaling import ThreadEvidence
     from model_profiling.analysis.graph.graph import ModelGraph
-    from model_profiling.analysis.llm.phase_metrics import DepthCost, PhaseMetrics
+    from model_profiling.analysis.llm.phases import DepthCost, PhaseMetrics
     from model_profiling.analysis.process.memory import Memory, ProgramMemory
     from model_profiling.analysis.process.startup import Startup
 

@@ -8,17 +8,17 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKind
-from model_profiling.analysis.llm.layer_kinds import kind_of
+from model_profiling.analysis.llm.phases import LINEAR, kind_of
 from model_profiling.analysis.sme2.weight_formats import CHECKED, no_kernel, weight_formats
 from model_profiling.analysis.timing.categories import is_custom
 from model_profiling.analysis.timing.profile import RUNTIME
+from model_profiling.base.records import by_key
 from model_profiling.base.units import counted, shown_ms
 from model_profiling.formats.graph_terms import base_name
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph
 
-_LINEAR = ("FullyConnected", "linear", "addmm", "mm")
 # What writes into a buffer that the program keeps between executions, and what makes the new value of one.
 _KEEPING = ("copy_", "index_put_")
 _CACHE_WRITES = ("index_put", "index_copy", "slice_scatter", "select_scatter", "scatter")
@@ -34,8 +34,15 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
     phase = e.phase
     if phase is None or phase.kind != "prefill" or phase.tokens < 2 or e.graph is None:
         return
-    row = _head(e.graph)
-    if row is None or row in e.claimed or not _of_all(e.graph, row):
+    linear = {n: step.outputs for n, step in enumerate(e.graph.flow.steps) if base_name(step.op) in LINEAR}
+    shapes = {n: outputs[0].shape for n, outputs in linear.items() if outputs and outputs[0].shape}
+    # What makes logits is as wide as the vocabulary: the last linear layer, if none is wider.
+    head = max(shapes, default=-1)
+    row = e.graph.rows.get(head)
+    if row is None or row in e.claimed or any(shape[-1] > shapes[head][-1] for shape in shapes.values()):
+        return
+    # A row for each of several tokens; unfixed sizes count by their bound.
+    if not any(size > 1 for size in shapes[head][:-1]):
         return
     yield e.finding(
         FindingKind.HEAD_OF_ALL_TOKENS,
@@ -47,27 +54,11 @@ def head_of_all_tokens(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _head(graph: "ModelGraph") -> int | None:
-    """Return the row of the last linear layer, if none is wider: what makes logits is as wide as the vocabulary."""
-    linear = {n: step.outputs for n, step in enumerate(graph.flow.steps) if base_name(step.op) in _LINEAR}
-    widths = {n: outputs[0].shape[-1] for n, outputs in linear.items() if outputs and outputs[0].shape}
-    if not widths or widths[max(widths)] < max(widths.values()):
-        return None
-    return graph.rows.get(max(widths))
-
-
-def _of_all(graph: "ModelGraph", row: int) -> bool:
-    """Return whether a result has a row for each of several tokens; unfixed sizes count by their bound."""
-    step = graph.step(row)
-    shape = step.outputs[0].shape if step is not None and step.outputs else ()
-    return any(size > 1 for size in shape[:-1])
-
-
 def plain_attention(e: Evidence) -> Iterator[Finding]:
     """Yield findings about attention and its cache written with ordinary operators."""
     if e.phase is None or e.graph is None or any(is_custom(step.op) for step in e.graph.flow.steps):
         return
-    copies = _cache_copies(e)
+    copies = _cache_copies(e, e.graph)
     if not copies:
         return
     weights = weight_formats(e.graph)
@@ -83,11 +74,8 @@ def plain_attention(e: Evidence) -> Iterator[Finding]:
     )
 
 
-def _cache_copies(e: Evidence) -> list[int]:
+def _cache_copies(e: Evidence, graph: "ModelGraph") -> list[int]:
     """Return the rows that write a buffer the program keeps, or only move what was written."""
-    graph = e.graph
-    if graph is None:
-        return []
     steps = graph.flow.steps
     movers = set(e.free(lambda entry: entry.category == "Data Movement"))
     moving = {n: row for row, n in graph.steps.items() if row in movers}
@@ -174,17 +162,12 @@ def weights_without_sme2(e: Evidence) -> Iterator[Finding]:
     """Yield findings about weights in a format without SME2 kernels; what SME2 would bring is not known."""
     if e.graph is None:
         return
-    groups: dict[str, list[int]] = {}
-    formats: dict[str, set[str]] = {}
-    for row, weights in weight_formats(e.graph).items():
-        why = no_kernel(weights, e.breakdown.instances[row].where == "delegated", CHECKED)
-        if why:
-            groups.setdefault(why, []).append(row)
-            formats.setdefault(why, set()).add(weights)
-    for why, rows in groups.items():
-        if e.share(rows) < _MUCH_WEIGHT:
+    instances, formats = e.breakdown.instances, weight_formats(e.graph)
+    reasons = ((no_kernel(x, instances[row].where == "delegated", CHECKED), row) for row, x in formats.items())
+    for why, rows in by_key(reasons).items():
+        if not why or e.share(rows) < _MUCH_WEIGHT:
             continue
-        kinds = " and ".join(sorted(formats[why]))
+        kinds = " and ".join(sorted({formats[row] for row in rows}))
         yield e.measurement(
             FindingKind.WEIGHTS_WITHOUT_SME2,
             f"{counted(len(rows), 'operator')} with weights in {kinds} cannot use SME2",

@@ -11,6 +11,7 @@ from model_profiling.analysis.advice.finding import Evidence, Finding, FindingKi
 from model_profiling.analysis.movement.movement import LAYOUT_KINDS, is_changed_by, origin_of, place_of, was_applied
 from model_profiling.analysis.timing.breakdown import InstanceTime
 from model_profiling.analysis.timing.categories import is_custom
+from model_profiling.base.records import by_key
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES, rewrites_for
 from model_profiling.base.units import counted
 from model_profiling.formats.graph_terms import CONSTANT, base_name, packet, unique
@@ -78,16 +79,15 @@ def _decomposed(e: Evidence, rows: list[int], dtypes: str, origin: str) -> Findi
 
 def portable_operators(e: Evidence) -> Iterator[Finding]:
     """Yield findings about portable operators: unaccelerated, they split the graph and may cost layout changes."""
-    groups: dict[tuple[str, str], list[int]] = {}
+    instances = e.breakdown.instances
     # ExecuTorch's own operators for language models are fused by hand: delegated operators in their place are slower.
-    for row in e.free(lambda entry: entry.where == "portable" and not is_custom(entry.operator)):
-        entry = e.breakdown.instances[row]
-        groups.setdefault((entry.operator, origin_of(entry)), []).append(row)
+    portable = e.free(lambda entry: entry.where == "portable" and not is_custom(entry.operator))
+    groups = by_key(((instances[row].operator, origin_of(instances[row])), row) for row in portable)
     for (operator, origin), members in groups.items():
         rows = [row for row in members if row not in e.claimed]
         if not rows:
             continue
-        first = e.breakdown.instances[rows[0]]
+        first = instances[rows[0]]
         around = _edges(e, rows, reduces=first.kind == "reduction")
         name = base_name(origin).rstrip("_") if _plain(operator) == _plain(origin) else operator
         times = f" {len(rows)} times" if len(rows) > 1 else ""
@@ -145,9 +145,8 @@ def _region(e: Evidence, graph: "ModelGraph", row: int) -> set[int]:
     handle = source.debug_handle if source is not None else 0
     if not handle or row not in graph.steps:
         return {graph.steps[row]} if row in graph.steps else set()
-    parts = {
-        position for position, step in enumerate(graph.flow.steps) if step.node and step.node.debug_handle == handle
-    }
+    nodes = ((position, step.node) for position, step in enumerate(graph.flow.steps))
+    parts = {position for position, node in nodes if node and node.debug_handle == handle}
     portable = [(r, x.source) for r, x in enumerate(e.breakdown.instances) if x.where == "portable" and x.source]
     return parts | {graph.steps[r] for r, at in portable if at.debug_handle == handle and r in graph.steps}
 

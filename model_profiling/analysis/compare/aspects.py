@@ -32,16 +32,6 @@ def base_name(entry: Instance | InstanceTime) -> str:
     return entry.operator.split(" (")[0] if entry.where == "delegated" else entry.operator
 
 
-def numbered(keys: Iterable[Hashable]) -> dict[tuple[Hashable, int], int]:
-    """Return the position of each key, by the key and how many of it came before: the n-th of a kind is the n-th."""
-    seen: Counter[Hashable] = Counter()
-    found = {}
-    for position, key in enumerate(keys):
-        found[key, seen[key]] = position
-        seen[key] += 1
-    return found
-
-
 def kind_of_work(entry: InstanceTime) -> tuple[str, Hashable]:
     """Return an operator's kind and the size of its work, neither of which depends on dtype; None: not known."""
     kind = entry.kind if entry.kind not in ("", UNKNOWN) else base_name(entry)

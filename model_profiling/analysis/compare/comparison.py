@@ -9,15 +9,16 @@ import msgspec
 import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import Agreement
-from model_profiling.analysis.compare.aspects import base_name, numbered
+from model_profiling.analysis.compare.aspects import base_name
+from model_profiling.analysis.compare.matching import Pair, pair_in_order
 from model_profiling.analysis.compare.metrics import ExperimentMetrics
-from model_profiling.analysis.compare.program_changes import ProgramChanges, summed_times
+from model_profiling.analysis.compare.program_changes import PairedTimes, ProfiledProgram, ProgramChanges, Rows
 from model_profiling.analysis.process.memory import MemoryComparison
 from model_profiling.analysis.process.startup import StartupComparison
 from model_profiling.analysis.sme2.kernel_assignment import KernelEvidence
 from model_profiling.analysis.timing.breakdown import Breakdown, OperatorTime
 from model_profiling.analysis.timing.categories import CATEGORIES
-from model_profiling.analysis.timing.intervals import Interval, Numbers, mean_reach, part_intervals
+from model_profiling.analysis.timing.intervals import Interval, Numbers, mean_reach
 from model_profiling.analysis.timing.latency import Comparison, Verdict, judge
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile, Where
 from model_profiling.base import files
@@ -32,8 +33,6 @@ from model_profiling.store.made_by import RunnerRecord
 TOUCHED = 1.1
 # A category's share of the time that grew by less is not worth a word.
 _LEAST_GROWTH = 0.01
-# The rows of a part in both profiles.
-_Rows = tuple[list[int], list[int]]
 
 
 class KernelChange(msgspec.Struct, frozen=True):
@@ -64,23 +63,22 @@ def compare_kernels(
     unknown = why if old is None or new is None else old.unknown or new.unknown
     if unknown or old is None or new is None:
         return KernelComparison(one, other, None, [], unknown)
-    sides = [
-        # The n-th of a kind within an instruction, whatever dtype it runs in.
-        numbered((each.execution, each.instruction, each.name.split(" (")[0]) for each in evidence.operators)
-        for evidence in (old, new)
-    ]
+    # The n-th of a kind within an instruction, whatever dtype it runs in.
+    pairs = pair_in_order(
+        old.operators, new.operators, lambda each: (each.execution, each.instruction, each.name.split(" (")[0])
+    )
     changed = []
-    for place in sides[0] | sides[1]:
+    for at in pairs:
         was, now = (
-            evidence.operators[side[place]] if place in side else None
-            for evidence, side in zip((old, new), sides, strict=True)
+            evidence.operators[place] if place is not None else None
+            for evidence, place in zip((old, new), at, strict=True)
         )
         kernels = [sorted({call.kernel for call in each.kernels}) if each else [] for each in (was, now)]
         either = now or was
         assert either is not None
         if kernels[0] != kernels[1]:
             changed.append(KernelChange(either.name, either.instruction, *kernels))
-    return KernelComparison(one, other, len(sides[0] | sides[1]), changed)
+    return KernelComparison(one, other, len(pairs), changed)
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -249,45 +247,46 @@ def undisturbed(latency: Comparison, profile: ProfileComparison) -> Comparison:
     if whole.ratio is not None and whole.low is not None and whole.high is not None:
         ratio, low, high = whole.ratio, whole.low, whole.high
         verdict, width = judge(ratio, low, high)
+    # Executions and undisturbed times estimate one thing: where they disagree, neither is certain.
+    estimate = latency.estimate and (min(latency.estimate[0], ratio), max(latency.estimate[1], ratio))
     return msgspec.structs.replace(
         latency,
         **{"ratio": ratio, "low": low, "high": high, "verdict": verdict, "resolution_percent": width},
-        **{"contended": False, "before_ms": whole.before_ms, "after_ms": whole.after_ms},
+        **{"contended": False, "before_ms": whole.before_ms, "after_ms": whole.after_ms, "estimate": estimate},
     )
 
 
-def compare_profiles(
-    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], paired: bool
-) -> ProfileComparison:
+def compare_profiles(before: ProfiledProgram, after: ProfiledProgram, paired: bool) -> ProfileComparison:
     """Compare all parts of two profiles; `paired` means that equal turns were measured side by side."""
-    (before_name, old, old_breakdown), (after_name, new, new_breakdown) = before, after
-    unreliable = old_breakdown.unreliable or new_breakdown.unreliable
-    parts = _Parts(old, new, paired, unreliable)
+    old, new = before.breakdown, after.breakdown
+    unreliable = old.unreliable or new.unreliable
+    parts = PairedTimes(before.profile, after.profile, paired, unreliable)
     names: tuple[Part, ...] = (*CATEGORIES, RUNTIME)
-    members: dict[Part, _Rows] = {name: ([], []) for name in names}
-    for side, profile in enumerate((old, new)):
-        for row, instance in enumerate(profile.instances):
+    members: dict[Part, Rows] = {name: ([], []) for name in names}
+    for side, breakdown in enumerate((old, new)):
+        for row, instance in enumerate(breakdown.instances):
             members[instance.category][side].append(row)
-    sides = [(old_breakdown.category(name), new_breakdown.category(name)) for name in names]
-    bounds = parts.intervals(list(members.values()), [(was.ms, now.ms) for was, now in sides])
+    sides = [(old.category(name), new.category(name)) for name in names]
+    times, among = [(was.ms, now.ms) for was, now in sides], _claims(old.instances, new.instances)
+    bounds = parts.ratios(list(members.values()), times, among)
     categories = [
         Change(name, was.ms, now.ms, was.share, now.share, *interval)
         for name, (was, now), interval in zip(names, sides, bounds, strict=True)
     ]
-    operators = _operators(before, after, parts)
-    shown = (old_breakdown.execute_ms, new_breakdown.execute_ms)
+    operators = _operators(old, new, parts)
+    shown = (old.execute_ms, new.execute_ms)
     everything = list(range(len(old.instances))), list(range(len(new.instances)))
     # The whole is one claim, and a reader's first: the correction for many comparisons is the parts'.
-    whole = parts.intervals([everything], [shown], among=1)[0]
+    whole = parts.ratios([everything], [shown], 1)[0]
     shares = [times / np.maximum(times.sum(axis=0), 1e-9) for times in parts.times(list(members.values()))]
     return ProfileComparison(
-        before=before_name,
-        after=after_name,
+        before=before.name,
+        after=after.name,
         paired=paired,
         execute=Change("Method::execute", *shown, 1.0, 1.0, *whole),
         categories=categories,
         operators=sorted(operators, key=lambda entry: -max(entry.change.before_ms, entry.change.after_ms)),
-        shift=_shift(old_breakdown, new_breakdown, dict(zip(names, zip(*shares, strict=True), strict=True)), parts),
+        shift=_shift(old, new, dict(zip(names, zip(*shares, strict=True), strict=True)), parts),
         untouched=[entry for entry in operators if _untouched(entry)],
         unreliable=unreliable,
     )
@@ -302,29 +301,22 @@ def _untouched(entry: OperatorChange) -> bool:
     return high is not None and high < TOUCHED
 
 
-def _operators(
-    before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown], parts: "_Parts"
-) -> list[OperatorChange]:
+def _operators(before: Breakdown, after: Breakdown, parts: PairedTimes) -> list[OperatorChange]:
     """Match operators by place: the n-th of a kind within an instruction, whatever dtype it runs in."""
-    (_, old, old_breakdown), (_, new, new_breakdown) = before, after
-    old_rows, new_rows = (
-        numbered((each.chain, each.instruction, base_name(each)) for each in profile.instances)
-        for profile in (old, new)
-    )
-    common = [place for place in old_rows if place in new_rows]
-    shown = [(old_breakdown.instances[old_rows[p]].ms, new_breakdown.instances[new_rows[p]].ms) for p in common]
-    rows = [([old_rows[place]], [new_rows[place]]) for place in common]
-    bounds = dict(zip(common, parts.intervals(rows, shown, parts.clock_ns), strict=True))
+    old, new = before.instances, after.instances
+    pairs = pair_in_order(old, new, lambda each: (each.chain, each.instruction, base_name(each)))
+    common = [(one, other) for one, other in pairs if one is not None and other is not None]
+    shown = [(old[one].ms, new[other].ms) for one, other in common]
+    limits = parts.ratios([([one], [other]) for one, other in common], shown, _claims(old, new), parts.clock_ns)
+    bounds: dict[Pair, Interval] = dict(zip(common, limits, strict=True))
     changes = []
-    for place in old_rows | new_rows:
-        at = (old_rows.get(place), new_rows.get(place))
-        was = old_breakdown.instances[at[0]] if at[0] is not None else None
-        now = new_breakdown.instances[at[1]] if at[1] is not None else None
+    for at in pairs:
+        was, now = old[at[0]] if at[0] is not None else None, new[at[1]] if at[1] is not None else None
         either = now or was
         assert either is not None
         ms = (was.ms if was else 0.0, now.ms if now else 0.0)
         shares = (was.share if was else 0.0, now.share if now else 0.0)
-        change = Change(either.name, *ms, *shares, *bounds.get(place, (None, None, None)))
+        change = Change(either.name, *ms, *shares, *bounds.get(at, (None, None, None)))
         names = (was.name if was else "", now.name if now else "")
         changes.append(
             OperatorChange(
@@ -336,44 +328,15 @@ def _operators(
     return changes
 
 
-class _Parts:
-    """Two profiles whose parts are compared: how sure one may be of each, so that all of it holds together."""
-
-    def __init__(self, old: Profile, new: Profile, paired: bool, unreliable: str) -> None:
-        self.profiles = (old, new)
-        self.clock_ns = max(old.clock_ns, new.clock_ns)
-        self.unreliable = unreliable
-        self.paired = paired and np.array_equal(old.launches, new.launches)
-        # Operators, categories and Runtime.
-        self.count = max(len(old.instances), len(new.instances)) + len(CATEGORIES) + 1
-
-    def times(self, groups: Sequence[_Rows]) -> list[Numbers]:
-        """Return the time of each group of rows in each launch, on both sides."""
-        return [summed_times(profile, [group[side] for group in groups]) for side, profile in enumerate(self.profiles)]
-
-    def intervals(
-        self,
-        groups: Sequence[_Rows],
-        shown: list[tuple[float, float]],
-        resolution_ns: float | Numbers = 0.0,
-        among: int = 0,
-    ) -> list[Interval]:
-        """Return for each group of rows: the ratio of the two times shown, and its bounds.
-
-        The bounds hold together with those of `among` claims in all, 0: of all parts.
-        """
-        if self.unreliable:
-            return [(None, None, None)] * len(shown)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
-        before, after = self.times(groups)
-        return part_intervals(before, after, ratio, self.paired, among or self.count, resolution_ns)
+def _claims(before: Sequence[object], after: Sequence[object]) -> int:
+    """Return how many parts are compared: operators, categories and Runtime."""
+    return max(len(before), len(after)) + len(CATEGORIES) + 1
 
 
 _Shares = dict[Part, tuple[Numbers, Numbers]]
 
 
-def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: _Parts) -> Shift:
+def _shift(before: Breakdown, after: Breakdown, shares: _Shares, parts: PairedTimes) -> Shift:
     """Say in words what dominated, what dominates, and what grew most, as far as launches agree on it.
 
     `shares` are those of the categories in each launch of both sides.
@@ -460,10 +423,11 @@ def operator_groups(comparison: ProfileComparison, before: Profile, after: Profi
     several = [members for (*_, both), members in found.items() if both and len(members) > 1]
     rows = [([m.before_row or 0 for m in members], [m.after_row or 0 for m in members]) for members in several]
     sums = {id(members): _summed(members) for members in several}
-    parts = _Parts(before, after, comparison.paired, comparison.unreliable)
+    parts = PairedTimes(before, after, comparison.paired, comparison.unreliable)
     # Each operator's clock may be off by a step, all in one direction.
     clock = np.array([parts.clock_ns * len(members) for members in several])
-    bounds = parts.intervals(rows, [(each[0], each[1]) for each in sums.values()], clock)
+    among = _claims(before.instances, after.instances)
+    bounds = parts.ratios(rows, [(each[0], each[1]) for each in sums.values()], among, clock)
     limits = dict(zip(sums, bounds, strict=True))
     groups = []
     for (name, where, category, _), members in found.items():

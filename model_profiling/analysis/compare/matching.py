@@ -7,9 +7,11 @@ what is left, and each is linear in parts.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
+
+from model_profiling.base.records import by_key
 
 # The evidence for a match: the same line of the same module; the same module; kind of work and shape, in order; kind of
 # work, or module, and neighbours.
@@ -48,6 +50,25 @@ class Match(NamedTuple):
 
 
 Key = Callable[[int, ProgramPart], Hashable | None]
+T = TypeVar("T")
+# Positions in two lists of what is one in both; None where one has it not.
+Pair = tuple[int | None, int | None]
+
+
+def pair_in_order(before: Sequence[T], after: Sequence[T], *keys: Callable[[T], Hashable | None]) -> list[Pair]:
+    """Return all of both lists once: the n-th of a key on one side with the n-th on the other, by each key in turn what
+    the keys before have left over; None is no key. In the order of the first list, then what only the second has."""
+    left = [dict.fromkeys(range(len(side))) for side in (before, after)]
+    found: dict[int, int] = {}
+    for key in keys:
+        waiting = by_key((value, place) for place in left[0] if (value := key(before[place])) is not None)
+        queues = {value: iter(places) for value, places in waiting.items()}
+        for other in list(left[1] if queues else ()):
+            one = next(queues.get(key(after[other]), iter(())), None)
+            if one is not None:
+                del left[0][one], left[1][other]
+                found[one] = other
+    return [*((place, found.get(place)) for place in range(len(before))), *((None, other) for other in left[1])]
 
 
 class _Sides:

@@ -6,7 +6,7 @@ from typing import Literal
 import msgspec
 
 from model_profiling.analysis.accuracy.agreement import Agreement, agreements
-from model_profiling.analysis.llm.phase_metrics import PhaseMetrics, phase_metrics
+from model_profiling.analysis.llm.phases import PhaseMetrics, phase_metrics
 from model_profiling.analysis.process.memory import (
     Memory,
     MemoryComparison,
@@ -89,21 +89,20 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
     done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
     samples = {name: directory.samples(manifest, name) for name in done}
     experiments = {name: experiment_metrics(manifest, name, samples.get(name)) for name in manifest.experiments}
+    turns = {name: latency_turns(record, samples[name]) for name, record in done.items()}
     comparisons = []
     starts: list[StartupComparison | None] = []
     memories: list[MemoryComparison | None] = []
     for before, after in manifest.compare_pairs:
-        if all(name in done and latency_turns(done[name], samples[name]) for name in (before, after)):
-            sides = [(name, latency_turns(done[name], samples[name])) for name in (before, after)]
+        if turns.get(before) and turns.get(after):
             paired = done[before].session == done[after].session
-            compared = compare(sides[0], sides[1], paired=paired)
+            compared = compare((before, turns[before]), (after, turns[after]), paired)
             caveats = dict.fromkeys(words for name in (before, after) for words in caveats_of(manifest, name))
             comparisons.append(msgspec.structs.replace(compared, caveats=list(caveats)))
             one, other = samples[before], samples[after]
             # Processes that only start do not say whether others took the processor; those beside them do.
             starts.append(compare_startups((before, one.starts), (after, other.starts), paired, compared.contended))
             memories.append(compare_memory((before, one.processes), (after, other.processes), paired))
-    turns = {name: latency_turns(record, samples[name]) for name, record in done.items()}
     return Metrics(
         manifest.model.stem,
         manifest.platform,
@@ -119,9 +118,9 @@ def compute_metrics(directory: RunDirectory, manifest: Manifest) -> Metrics:
 
 def caveats_of(manifest: Manifest, name: str) -> list[str]:
     """Return what a verdict on an experiment has to be read with, in words."""
-    heat = _heat(manifest, manifest.experiments[name])
-    partial = partial_note(manifest.experiments[name])
-    return [*([partial] if partial else []), *([heat] if heat else []), *layout_caveats(manifest.environment)]
+    record = manifest.experiments[name]
+    said = partial_note(record), _heat(manifest, record)
+    return [*filter(None, said), *layout_caveats(manifest.environment)]
 
 
 def partial_note(record: ExperimentRecord) -> str:
@@ -144,10 +143,9 @@ def _heat(manifest: Manifest, record: ExperimentRecord) -> str:
 def experiment_metrics(manifest: Manifest, name: str, samples: Samples | None) -> ExperimentMetrics:
     """Return what was measured of one experiment: the one place that fills what report/metric_columns.py shows."""
     record = manifest.experiments[name]
-    heat = _heat(manifest, record)
     turns = latency_turns(record, samples) if samples else []
     latency = summarise(turns) if turns else None
-    said = [words for words in (partial_note(record), heat, too_many_threads(manifest, record)) if words]
+    said = [*filter(None, (partial_note(record), _heat(manifest, record), too_many_threads(manifest, record)))]
     if latency is not None and said:
         latency = msgspec.structs.replace(latency, warnings=[*said, *latency.warnings])
     tracer, overhead = _tracer(samples), None

@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.graph.sources import UNLINKED
-from model_profiling.analysis.timing.breakdown import Breakdown, SourceLine, break_down
+from model_profiling.analysis.timing.breakdown import SourceLine, break_down
 from model_profiling.analysis.timing.categories import ONNX_RULES, UNKNOWN, OperatorClass
 from model_profiling.analysis.timing.profile import NO_CHAIN, Instance, Profile
 from model_profiling.analysis.timing.work import BITS, ONNX_ELEMENTS, Product, Work
@@ -37,9 +38,9 @@ _OWN = Instance("ONNX Runtime", "ONNX Runtime", "runtime", NO_CHAIN, 0, Operator
 
 
 def onnx_side(
-    onnx_file: Path, profiles: Sequence[Path], optimized: Path | None = None, warmup: int = 1
-) -> tuple[Profile, Breakdown, str]:
-    """Return the times of an .onnx file's nodes, what they add up to, and why they have no source lines, if none has.
+    name: str, onnx_file: Path, profiles: Sequence[Path], optimized: Path | None = None, warmup: int = 1
+) -> ProfiledProgram:
+    """Return an .onnx file with the times of its nodes.
 
     Each profile is of one launch, whose first `warmup` executions are left out. `optimized` is what ONNX Runtime made
     of the file (`SessionOptions.optimized_model_filepath`); without it, some of the nodes that it put in have no line.
@@ -62,7 +63,7 @@ def onnx_side(
     profile = _profile(executions, launch_of)
     lines, unlinked = _lines(onnx_file, optimized, nodes)
     works = {row: work for row, node in enumerate(nodes) if (work := _work(node)) is not None}
-    return profile, break_down(profile, lines, works), unlinked
+    return ProfiledProgram(name, profile, break_down(profile, lines, works), unlinked)
 
 
 def _in_order_of(first: onnx.OrtExecution, execution: onnx.OrtExecution) -> onnx.OrtExecution:
@@ -96,15 +97,14 @@ def _profile(executions: Sequence[onnx.OrtExecution], launch_of: "np.typing.NDAr
     whole = np.array([execution.whole_us for execution in executions], dtype=np.float64)
     own = own + np.minimum(0.5, (whole - own.sum(axis=0)) / max(1, len(nodes)))
     times = 1e3 * np.vstack([own, whole - own.sum(axis=0)])
-    instances = tuple(_instance(place, node) for place, node in enumerate(nodes))
+    instances = []
+    for place, node in enumerate(nodes):
+        operator = f"{node.op_type} (NCHWc)" if _BLOCKED.search(node.name) else node.op_type
+        name = f"{operator} {node.name}".strip()
+        instances.append(Instance(name, operator, "portable", NO_CHAIN, place, _class(node)))
     return Profile(
         (*instances, _OWN), times, 1e3 * np.vstack([starts, np.zeros(len(whole))]), times.sum(axis=0), launch_of
     )
-
-
-def _instance(place: int, node: onnx.OrtNode) -> Instance:
-    operator = f"{node.op_type} (NCHWc)" if _BLOCKED.search(node.name) else node.op_type
-    return Instance(f"{operator} {node.name}".strip(), operator, "portable", NO_CHAIN, place, _class(node))
 
 
 def _class(node: onnx.OrtNode) -> OperatorClass:

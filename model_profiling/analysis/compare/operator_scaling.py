@@ -6,9 +6,9 @@ from typing import Literal
 import msgspec
 
 from model_profiling.analysis.compare.comparison import TOUCHED, OperatorGroup, compare_profiles, operator_groups
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.process.scaling import Scaling, ThreadCurve, ThreadPoint, ThreadSwitch
-from model_profiling.analysis.timing.breakdown import Breakdown
-from model_profiling.analysis.timing.profile import Part, Profile, Where
+from model_profiling.analysis.timing.profile import Part, Where
 from model_profiling.store.run_directory import Manifest
 
 Scales = Literal["faster", "no faster", "slower", "not known"]
@@ -51,7 +51,7 @@ class CurveOperators(msgspec.Struct, frozen=True):
 
 
 def operator_scaling(
-    curve: ThreadCurve, cpus: int | None, manifest: Manifest, sides: Mapping[str, tuple[str, Profile, Breakdown]]
+    curve: ThreadCurve, cpus: int | None, manifest: Manifest, sides: Mapping[str, ProfiledProgram]
 ) -> CurveOperators | None:
     """Compare operators between the fewest threads and many; None if one of them has no traced executions."""
     names = [point.experiment for point in curve.points]
@@ -64,10 +64,10 @@ def operator_scaling(
     fewest, most = sides[names[0]], sides[at]
     paired = manifest.experiments[names[0]].session == manifest.experiments[at].session
     compared = compare_profiles(fewest, most, paired)
-    times = [{(o.operator, o.where): o.ms for o in sides[name][2].operators} for name in names]
+    times = [{(o.operator, o.where): o.ms for o in sides[name].breakdown.operators} for name in names]
     found = [
         _operator(group, [by_name.get((group.name, group.where)) for by_name in times], many / threads[0])
-        for group in operator_groups(compared, fewest[1], most[1])
+        for group in operator_groups(compared, fewest.profile, most.profile)
     ]
     return CurveOperators(threads, names, many, sorted(found, key=lambda entry: -entry.lost_ms))
 

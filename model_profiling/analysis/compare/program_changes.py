@@ -3,22 +3,24 @@
 Every operator is in one part, and the runtime's own time is one, so that parts add up to the whole on both sides.
 """
 
+import functools
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from model_profiling.analysis.compare.aspects import Aspect, aspects_of, kind_of_work
 from model_profiling.analysis.compare.matching import MOST_MODULES, How, Match, ProgramPart, match_parts
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime, SourceLine, file_line
-from model_profiling.analysis.timing.intervals import difference_intervals
+from model_profiling.analysis.timing.intervals import Interval, Numbers, difference_intervals, part_intervals
 from model_profiling.analysis.timing.profile import RUNTIME, Part, Profile
+from model_profiling.analysis.timing.spans import Timeline, typical_timeline
 from model_profiling.base.records import sum_by_key
 
-Side = tuple[Profile, Breakdown]
 Matched = Literal[How, "only before", "only after", "runtime", "others"]
 _IN_ORDER = "operators were matched by kind of work and shape, in order"
 _FEW = "too few launches to tell a change from noise: measure with 6 or more (--launches 6)"
@@ -27,6 +29,33 @@ _NEARLY_ALL = 0.9
 _MODEL, _NO_LINE = "the model's own lines", "no source line known"
 # What an execution takes beyond its operators, in ExecuTorch or another runtime; their tracers write in between.
 OVERHEAD = "runtime and tracing overhead"
+
+
+@dataclass(frozen=True)
+class ProgramOrigin:
+    """The program that ran: its .pte (None: gone), what was executed of it, and the analysis of its run."""
+
+    model: Path | None
+    method: str = "forward"
+    tokens: int | None = None
+    analysis: Path | None = None
+    experiment: str = ""
+
+
+@dataclass(frozen=True)
+class ProfiledProgram:
+    """One of two programs that are compared. `unlinked` says why no operator has a source line; without an `origin`,
+    its model is not known."""
+
+    name: str
+    profile: Profile
+    breakdown: Breakdown
+    unlinked: str = ""
+    origin: ProgramOrigin | None = None
+
+    @functools.cached_property
+    def timeline(self) -> Timeline:
+        return typical_timeline(self.profile)
 
 
 class PartChange(msgspec.Struct, frozen=True):
@@ -114,63 +143,95 @@ class ProgramChanges(msgspec.Struct, frozen=True):
         return [(module, found[module.module]) for module in self.modules]
 
 
+# The rows of a part in both breakdowns; and the bounds of a difference, None where it cannot be said.
+Rows = tuple[list[int], list[int]]
+_Limits = tuple[float | None, float | None]
+
+
 class _Group(msgspec.Struct, frozen=True):
     """Rows of both sides that are one part."""
 
-    rows: tuple[list[int], list[int]]
+    rows: Rows
     matched: Matched
 
 
-_Bounds = list[tuple[float | None, float | None]]
+class PairedTimes:
+    """Two profiles whose parts are compared: how sure one may be of each, so that all of it holds together."""
+
+    def __init__(self, before: Profile, after: Profile, paired: bool, unreliable: str) -> None:
+        self.profiles = (before, after)
+        self.clock_ns = max(before.clock_ns, after.clock_ns)
+        self.unreliable = unreliable
+        self.paired = paired and np.array_equal(before.launches, after.launches)
+
+    def times(self, groups: Sequence[Rows]) -> list[Numbers]:
+        """Return the time of each group of rows in each launch (ns), on both sides."""
+        found = []
+        for side, profile in enumerate(self.profiles):
+            order = [row for group in groups for row in group[side]]
+            group_of = np.repeat(range(len(groups)), [len(group[side]) for group in groups])
+            found.append(np.zeros((len(groups), len(profile.launches))))
+            np.add.at(found[-1], group_of, profile.launch_times[order])
+        return found
+
+    def ratios(
+        self,
+        groups: Sequence[Rows],
+        shown: Sequence[tuple[float, float]],
+        among: int,
+        resolution_ns: float | Numbers = 0.0,
+    ) -> list[Interval]:
+        """Return for each group of rows the ratio of the two times shown, with bounds that hold together with those of
+        `among` claims in all."""
+        if self.unreliable:
+            return [(None, None, None)] * len(shown)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.divide(*np.array(shown, dtype=np.float64).reshape(-1, 2).T)
+        before, after = self.times(groups)
+        return part_intervals(before, after, ratio, self.paired, among, resolution_ns)
+
+    def differences(self, groups: Sequence[Rows], shown: Sequence[tuple[float, float]]) -> list[_Limits]:
+        """Return the bounds (ms) of the difference of the two times shown for each group of rows, which hold together;
+        of a group that one side does not have, too."""
+        clock = np.array([self.clock_ns * sum(map(len, group)) for group in groups])
+        differences, (before, after) = np.array([(now - was) * 1e6 for was, now in shown]), self.times(groups)
+        found = difference_intervals(before, after, differences, self.paired, len(groups), clock)
+        if self.unreliable or found is None:
+            return [(None, None)] * len(groups)
+        return list(zip((found[0] / 1e6).tolist(), (found[1] / 1e6).tolist(), strict=True))
 
 
-def program_changes(
-    names: tuple[str, str], before: Side, after: Side, paired: bool, unlinked: tuple[str, str] = ("", "")
-) -> ProgramChanges:
-    """Match two programs and return how each part changed; `unlinked` says why a side has no source lines."""
-    sides = (before[1].instances, after[1].instances)
+def program_changes(before: ProfiledProgram, after: ProfiledProgram, paired: bool) -> ProgramChanges:
+    """Match two programs and return how each part changed; `paired`: equal turns were measured side by side."""
+    old, new = before.breakdown, after.breakdown
+    sides = (old.instances, new.instances)
     linked = [any(_source(entry) is not None for entry in side) for side in sides]
     groups = _groups(sides, linked)
     before_rows, after_rows = ([row for row, entry in enumerate(side) if entry.where == "runtime"] for side in sides)
     if before_rows or after_rows:
         groups.append(_Group((before_rows, after_rows), "runtime"))
-    times = [
-        summed_times(profile, [group.rows[side] for group in groups])
-        for side, (profile, _) in enumerate((before, after))
-    ]
-    unreliable = before[1].unreliable or after[1].unreliable
-    shown = [_shown(sides, group) for group in groups]
-    modules = _modules(sides, groups, shown)
-    paired = paired and np.array_equal(before[0].launches, after[0].launches)
-    among = len(groups) + len(modules) + 1
-
-    def bounds(members: Sequence[list[int]]) -> _Bounds:
-        """Return the bounds of the difference of some groups together."""
-        both = [np.array([side[chosen].sum(axis=0) for chosen in members]) for side in times]
-        differences = np.array([sum(shown[place][1] - shown[place][0] for place in chosen) for chosen in members]) * 1e6
-        step = max(before[0].clock_ns, after[0].clock_ns)
-        clock = [step * sum(len(rows) for place in chosen for rows in groups[place].rows) for chosen in members]
-        found = None
-        if not unreliable and members:
-            found = difference_intervals(both[0], both[1], differences, paired, among, np.array(clock))
-        if found is None:
-            return [(None, None)] * len(members)
-        return list(zip((found[0] / 1e6).tolist(), (found[1] / 1e6).tolist(), strict=True))
-
-    parts = [
-        _change(sides, group, ms, limits)
-        for group, ms, limits in zip(groups, shown, bounds([[place] for place in range(len(groups))]), strict=True)
-    ]
-    whole = bounds([list(range(len(groups)))])[0]
+    modules = _modules(sides, groups)
+    # Each part, each module, and the whole: bounds of all of them hold together.
+    claims = [group.rows for group in groups]
+    claims += [_joined(claims[place] for place in members) for members in modules.values()]
+    claims.append(_joined(group.rows for group in groups))
+    shown = [_shown(sides, rows) for rows in claims]
+    unreliable = old.unreliable or new.unreliable
+    limits = PairedTimes(before.profile, after.profile, paired, unreliable).differences(claims, shown)
+    found = list(zip(shown, limits, strict=True))
+    parts = [_change(sides, group, *each) for group, each in zip(groups, found, strict=False)]
     by_module = [
-        _module(name, [shown[place] for place in members], limits)
-        for (name, members), limits in zip(modules.items(), bounds(list(modules.values())), strict=True)
+        ModuleChange(name, *ms, ms[1] - ms[0], *bounds, len(members))
+        for (name, members), (ms, bounds) in zip(modules.items(), found[len(groups) :], strict=False)
     ]
-    totals = before[1].execute_ms, after[1].execute_ms
-    few = not unreliable and whole[0] is None
-    notes = [*_how(names, linked, unlinked), *filter(None, [unreliable, _FEW if few else ""])]
+    whole = limits[-1]
+    notes = [unreliable] if unreliable else [_FEW] if whole[0] is None else []
+    if not all(linked):
+        programs = [program for program, has_lines in zip((before, after), linked, strict=True) if not has_lines]
+        missing = dict.fromkeys(program.unlinked or f"{program.name} has no source lines" for program in programs)
+        notes.insert(0, "; ".join([*missing, _IN_ORDER]))
     return ProgramChanges(
-        *(*names, *totals, totals[1] - totals[0], *whole),
+        *(before.name, after.name, old.execute_ms, new.execute_ms, new.execute_ms - old.execute_ms, *whole),
         parts=sorted(parts, key=lambda part: -abs(part.difference_ms)),
         modules=sorted(by_module, key=lambda module: -abs(module.difference_ms)),
         notes=notes,
@@ -196,14 +257,6 @@ def _told(low: float | None, high: float | None) -> bool:
 def _source(entry: InstanceTime) -> SourceLine | None:
     source = entry.source if entry.where != "runtime" else None
     return source if source is not None and (source.file or source.module) else None
-
-
-def _how(names: tuple[str, str], linked: Sequence[bool], unlinked: tuple[str, str]) -> list[str]:
-    if all(linked):
-        return []
-    why = [reason or f"{name} has no source lines" for name, reason in zip(names, unlinked, strict=True)]
-    missing = dict.fromkeys(reason for reason, is_linked in zip(why, linked, strict=True) if not is_linked)
-    return ["; ".join([*missing, _IN_ORDER])]
 
 
 def _groups(sides: Sequence[Sequence[InstanceTime]], linked: Sequence[bool]) -> list[_Group]:
@@ -259,18 +312,14 @@ def _part(side: Sequence[InstanceTime], rows: list[int], own: list[int]) -> Prog
     return ProgramPart(tuple(rows), kinds, shapes, source.module, source.file, source.line, source.code)
 
 
-def summed_times(profile: Profile, groups: Sequence[list[int]]) -> npt.NDArray[np.float64]:
-    """Return what each group took in each launch, in nanoseconds."""
-    times = profile.launch_times
-    found = np.zeros((len(groups), times.shape[1]))
-    order = [row for rows in groups for row in rows]
-    np.add.at(found, np.repeat(np.arange(len(groups)), [len(rows) for rows in groups]), times[order])
-    return found
+def _shown(sides: Sequence[Sequence[InstanceTime]], group: Rows) -> tuple[float, float]:
+    before, after = (sum(side[row].ms for row in rows) for side, rows in zip(sides, group, strict=True))
+    return before, after
 
 
-def _shown(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> tuple[float, float]:
-    ms = [sum(side[row].ms for row in rows) for side, rows in zip(sides, group.rows, strict=True)]
-    return ms[0], ms[1]
+def _joined(groups: Iterable[Rows]) -> Rows:
+    every = list(groups)
+    return [row for before, _ in every for row in before], [row for _, after in every for row in after]
 
 
 def _label(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> SourceLine | None:
@@ -279,17 +328,23 @@ def _label(sides: Sequence[Sequence[InstanceTime]], group: _Group) -> SourceLine
     for side in (1, 0):
         found = [source for row in group.rows[side] if (source := _source(sides[side][row])) is not None]
         if found:
-            paths = [source.module.split(".") for source in found]
-            shared = itertools.takewhile(lambda names: len(set(names)) == 1, zip(*paths, strict=False))
-            return msgspec.structs.replace(found[0], module=".".join(names[0] for names in shared))
+            return msgspec.structs.replace(found[0], module=common_module([source.module for source in found]))
     return None
+
+
+def common_module(modules: Sequence[str]) -> str:
+    """Return the innermost module that holds all of these."""
+    shared = itertools.takewhile(
+        lambda names: len(set(names)) == 1, zip(*(module.split(".") for module in modules), strict=False)
+    )
+    return ".".join(names[0] for names in shared)
 
 
 def _change(
     sides: Sequence[Sequence[InstanceTime]],
     group: _Group,
     ms: tuple[float, float],
-    limits: tuple[float | None, float | None],
+    limits: _Limits,
 ) -> PartChange:
     entries = [[side[row] for row in rows] for side, rows in zip(sides, group.rows, strict=True)]
     source, is_runtime = _label(sides, group), group.matched == "runtime"
@@ -308,21 +363,20 @@ def _change(
     )
 
 
-def _modules(
-    sides: Sequence[Sequence[InstanceTime]], groups: Sequence[_Group], shown: Sequence[tuple[float, float]]
-) -> dict[str, list[int]]:
+def _modules(sides: Sequence[Sequence[InstanceTime]], groups: Sequence[_Group]) -> dict[str, list[int]]:
     """Return the groups of each module that the model consists of; of one that holds nearly all, its own."""
+    shown = [sum(_shown(sides, group.rows)) for group in groups]
     paths: list[list[str] | None] = []
     for group in groups:
         source = None if group.matched == "runtime" else _label(sides, group)
         paths.append(source.module.split(".") if source is not None and source.module else [] if source else None)
-    whole, depth = sum(sum(ms) for ms in shown), 1
+    whole, depth = sum(shown), 1
     while depth < MOST_MODULES:
         sizes: dict[str, float] = {}
         for path, ms in zip(paths, shown, strict=True):
             if path and len(path) > depth:
                 inside = ".".join(path[:depth])
-                sizes[inside] = sizes.get(inside, 0.0) + sum(ms)
+                sizes[inside] = sizes.get(inside, 0.0) + ms
         if max(sizes.values(), default=0.0) < _NEARLY_ALL * whole or not sizes:
             break
         depth += 1
@@ -331,13 +385,6 @@ def _modules(
         own = _NO_LINE if path is None else ".".join(path[:depth]) or _MODEL
         found.setdefault(OVERHEAD if group.matched == "runtime" else own, []).append(place)
     return found
-
-
-def _module(
-    name: str, members: Sequence[tuple[float, float]], limits: tuple[float | None, float | None]
-) -> ModuleChange:
-    before, after = (sum(ms[side] for ms in members) for side in (0, 1))
-    return ModuleChange(name, before, after, after - before, *limits, len(members))
 
 
 MOST_CHANGES = 5

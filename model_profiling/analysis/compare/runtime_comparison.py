@@ -168,30 +168,25 @@ def compare_runtimes(
         if base is not None and side is not base:
             found = compare((base.row.name, base.turns), (side.row.name, side.turns), paired=True)
             rows[side.row.name] = msgspec.structs.replace(rows[side.row.name], comparison=found)
-    failed = [_failed(side) for side in sides if side.row.name not in rows]
+    failed = []
+    for side in sides:
+        if side.row.name not in rows:
+            why = side.failure or KitError("it made no execution", "")
+            failed.append(msgspec.structs.replace(side.row, reason=why.message, hint=why.hint))
     ordered = sorted(rows.values(), key=lambda row: (not row.ranked, row.latency.median_ms if row.latency else 0.0))
     return [*ordered, *failed], base.row.name if base is not None else "", reference.name
-
-
-def _failed(side: RuntimeSide) -> RuntimeRow:
-    error = side.failure
-    reason, hint = (error.message, error.hint) if error is not None else ("it made no execution", "")
-    return msgspec.structs.replace(side.row, reason=reason, hint=hint)
 
 
 def _described(side: RuntimeSide, reference: Reference) -> RuntimeRow:
     """Return the row of a side that was measured, not yet held against the baseline."""
     notes = list(side.row.notes)
     starts = with_first_result(side.starts or side.processes)
-    first = [each for each in with_first_result(side.processes) if each.launch == 0]
-    if side.compiles and first:
-        later = [each for each in starts if each is not first[0]]
-        if later:
-            cached = float(np.median([each.first_result_ns for each in later])) / 1e6
-            notes.append(
-                f"start-up is of the first start, which compiles; later ones, from its cache: {shown_ms(cached)}"
-            )
-        starts = first[:1]
+    first = next((each for each in with_first_result(side.processes) if each.launch == 0), None)
+    if side.compiles and first is not None:
+        if later := [each.first_result_ns / 1e6 for each in starts if each is not first]:
+            cached = f"later ones, from its cache: {shown_ms(float(np.median(later)))}"
+            notes.append(f"start-up is of the first start, which compiles; {cached}")
+        starts = [first]
     peaks = [each.peak for each in with_known_peak(side.processes)]
     dtype, cost = (UNKNOWN, None) if side.own_file else (reference.dtype, reference.cost)
     is_reference = side.row.name == reference.name

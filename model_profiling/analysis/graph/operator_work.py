@@ -16,8 +16,8 @@ from model_profiling.base.dtypes import FLOATS
 from model_profiling.formats.graph_terms import CONSTANT, base_name
 
 if TYPE_CHECKING:
-    from model_profiling.analysis.graph.alignment import Operator
     from model_profiling.analysis.graph.graph import ModelGraph
+    from model_profiling.analysis.timing.profile import Instance
     from model_profiling.formats.pte.dataflow import FlowStep, FlowTensor
     from model_profiling.formats.pte.xnnpack_graph import XnnpackNode
 
@@ -33,30 +33,21 @@ _BY_ROW = (
 )
 
 
-def works(operators: Sequence[Operator], dtypes: Sequence[str], graph: ModelGraph | None) -> dict[int, Work]:
-    """Return the work of each operator, by its row; `dtypes` is what XNNPACK ran it in ('': not known)."""
+def works(operators: Sequence[Instance], graph: ModelGraph | None) -> dict[int, Work]:
+    """Return the work of each operator, by its row."""
     if graph is None or not graph.flow.fixed:
         return {}
-    widened = _widened(operators, dtypes, graph)
+    # Each with its step, and what XNNPACK ran it in ('': not known).
+    known = [(row, operators[row], step, operators[row].kind_of.dtype) for row, step in graph.placed]
+    # The delegate calls whose fp16 graph ran in fp32: XNNPACK rewrites all of a graph or nothing of it.
+    in_fp32 = [(operator, step) for _, operator, step, dtype in known if step.node and dtype in RUN_IN_FP32]
+    widened = {operator.instruction for operator, step in in_fp32 if _element(step) == "fp16"}
     found = {}
-    for row in graph.steps:
-        step = graph.step(row)
-        inside = step is not None and step.node is not None and operators[row].instruction in widened
+    for row, operator, step, dtype in known:
         # What XNNPACK says of the operator itself counts first: inputs are moved before they are widened.
-        wide = dtypes[row] in RUN_IN_FP32 or (inside and not dtypes[row])
-        work = _work(step, wide) if step is not None else None
-        if work is not None:
+        inside = step.node is not None and operator.instruction in widened
+        if (work := _work(step, dtype in RUN_IN_FP32 or (inside and not dtype))) is not None:
             found[row] = work
-    return found
-
-
-def _widened(operators: Sequence[Operator], dtypes: Sequence[str], graph: ModelGraph) -> set[int]:
-    """Return the delegate calls whose fp16 graph ran in fp32: XNNPACK rewrites all of a graph or nothing of it."""
-    found = set()
-    for row in graph.steps:
-        step = graph.step(row)
-        if step is not None and step.node is not None and dtypes[row] in RUN_IN_FP32 and _element(step) == "fp16":
-            found.add(operators[row].instruction)
     return found
 
 

@@ -5,11 +5,12 @@ from pathlib import Path
 
 import msgspec
 
-from model_profiling.analysis.graph.alignment import aligned_nodes
+from model_profiling.analysis.graph.graph import aligned_nodes
 from model_profiling.analysis.timing.breakdown import SourceLine
 from model_profiling.analysis.timing.profile import Instance
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
+from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats import etrecord, pte
 from model_profiling.formats.pte.dataflow import DataFlow
 from model_profiling.store.artifacts import ExportPaths
@@ -18,6 +19,8 @@ from model_profiling.upstream.reliance import why_not
 
 UNLINKED = "operators are not linked to PyTorch lines"
 _QUANTIZING = "quantized_decomposed."
+# Large, and both sides of a comparison have the same one, as have all experiments of a run.
+_read_etrecord = FileMemo(etrecord.read)
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ def read_sources(model: Path) -> Sources:
     if unknown := why_not(ETRECORD):
         return Sources(model, None, {}, unknown)
     try:
-        record = etrecord.read(paths.etrecord)
+        record = _read_etrecord(paths.etrecord)
         mismatch = etrecord.matches(record, model)
         program = pte.read(model)
     except KitError as error:

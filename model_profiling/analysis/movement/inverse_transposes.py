@@ -135,16 +135,13 @@ def _undoing(flow: DataFlow, first: int) -> list[CancellingPair]:
     needed = any(
         position in flow.returned or not set(flow.readers(position)) <= undone | carried.keys() for position in carried
     )
-    return [CancellingPair(first, second, _path(came_from, first, second), not needed) for second in seconds]
-
-
-def _path(came_from: dict[int, int], first: int, second: int) -> tuple[int, ...]:
-    path: list[int] = []
-    position = came_from[second]
-    while position != first:
-        path.append(position)
-        position = came_from[position]
-    return tuple(reversed(path))
+    found = []
+    for second in seconds:
+        path = [came_from[second]]
+        while path[-1] != first:
+            path.append(came_from[path[-1]])
+        found.append(CancellingPair(first, second, tuple(path[-2::-1]), not needed))
+    return found
 
 
 def _after(step: FlowStep, carried: dict[int, Layout], fixed: bool) -> Layout | None:

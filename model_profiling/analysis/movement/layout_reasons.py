@@ -184,26 +184,20 @@ class _Why:
         if _MATRICES in (made[0], needed[0]):
             side = "before" if needed[0] == _MATRICES else "after"
             return f"rows and columns {side} a matrix multiplication (attention heads)", ""
-        return self._between(step, position, line, made, needed), ""
-
-    def _between(
-        self, step: FlowStep, position: int, line: SourceLine | None, made: tuple[int, int], needed: tuple[int, int]
-    ) -> str:
         if len(step.permutation) > 4:
-            return "blocks of pixels change places (windows, patches, depth to space)"
+            return "blocks of pixels change places (windows, patches, depth to space)", ""
         ends = position in self.flow.returned or needed[0] == _NOBODY
         if line is not None:
             reader = "the model returns this order" if ends else f"{self._name(needed[1])} needs this order"
-            return f"the model's own permute: {reader}"
+            return f"the model's own permute: {reader}", ""
         if ends:
-            return "an output leaves in the usual order"
+            return "an output leaves in the usual order", ""
         if made[0] == _CALLER:
-            return "an input comes as NCHW, and another operator reads it so"
+            return "an input comes as NCHW, and another operator reads it so", ""
         if made[0] == _NOBODY:
-            return "not known: nothing tells where the values come from"
-        return (
-            f"from {self._name(made[1])} to {self._name(needed[1])}: one of them computes in NHWC, the other does not"
-        )
+            return "not known: nothing tells where the values come from", ""
+        ways = f"from {self._name(made[1])} to {self._name(needed[1])}"
+        return f"{ways}: one of them computes in NHWC, the other does not", ""
 
     def _name(self, position: int) -> str:
         step = self.flow.steps[position]

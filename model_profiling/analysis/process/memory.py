@@ -83,8 +83,8 @@ def memory(
     if runner == "foreign":
         return Memory(len(found), peak, SAMPLED), ""
     grown, slope, leak = growth(found, samples.timed)
-    bytes_: dict[str, Any] = {f"{name}_bytes": _median(found, f"resident_{at}") for name, at in _HELD.items()}
-    bytes_ |= {f"{name}_bytes": _difference(found, *ends) for name, ends in _ADDED.items()}
+    bytes_: dict[str, Any] = {f"{name}_bytes": _added(found, "", at) for name, at in _HELD.items()}
+    bytes_ |= {f"{name}_bytes": _added(found, *ends) for name, ends in _ADDED.items()}
     return Memory(
         processes=len(found),
         peak_bytes=peak,
@@ -102,7 +102,10 @@ def with_known_peak(processes: Sequence[Process]) -> list[Process]:
 
 
 # What a process held when it was looked at, and what it added from one look to another.
-_HELD = {"before_load": "before", "after_load": "loaded", "after_first": "first", "after_last": "last"}
+_HELD = {
+    **{"before_load": "resident_before", "after_load": "resident_loaded"},
+    **{"after_first": "resident_first", "after_last": "resident_last"},
+}
 _ADDED = {
     "load": ("resident_before", "resident_loaded"),
     "packing": ("anonymous_before", "anonymous_loaded"),
@@ -110,14 +113,10 @@ _ADDED = {
 }
 
 
-def _median(processes: Sequence[Process], name: str) -> int | None:
-    known = [value for each in processes if (value := getattr(each, name)) > 0]
-    return int(np.median(known)) if known else None
-
-
-def _difference(processes: Sequence[Process], start: str, end: str) -> int | None:
-    ends = [(getattr(each, start), getattr(each, end)) for each in processes]
-    known = [after - before for before, after in ends if before > 0 and after > 0]
+def _added(processes: Sequence[Process], start: str, end: str) -> int | None:
+    """Return the median of what processes held at the end, beyond what they held at the start ('': all of it)."""
+    ends = [(getattr(each, start) if start else 0, getattr(each, end)) for each in processes]
+    known = [after - before for before, after in ends if after > 0 and (before > 0 or not start)]
     return int(np.median(known)) if known else None
 
 

@@ -8,13 +8,16 @@ edges that say so.
 """
 
 import itertools
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 import msgspec
 
-from model_profiling.analysis.compare.comparison import Change, ProfileComparison
+from model_profiling.analysis.compare.comparison import Change
+from model_profiling.analysis.compare.matching import MOST_MODULES
+from model_profiling.analysis.compare.program_changes import common_module
 from model_profiling.analysis.graph.graph import ModelGraph, why_unreadable
 from model_profiling.analysis.roofs.roofline import OperatorRoof, roofs_by_row
 from model_profiling.analysis.run.run_data import RunData
@@ -29,8 +32,6 @@ from model_profiling.formats.pte.dataflow import FlowTensor
 from model_profiling.store.run_directory import ExperimentRecord
 
 NodeKind = Literal["operator", "runtime", "input", "output"]
-# No network is nested deeper than this; a damaged file may say so.
-_MOST_MODULES = 30
 _MOST_NEIGHBOURS = 8
 _DELEGATE_CALL = "delegate call"
 _IN_ORDER = "what feeds what is unknown, and operators are in execution order"
@@ -218,9 +219,9 @@ def _modules(rows: Sequence[InstanceTime], edges: Sequence[GraphEdge]) -> list[s
     after = _reached(own, feeds, reversed(range(count)))
     found = []
     for row, mine in enumerate(own):
-        shared = (_common(one, other) for one in before[row] for other in after[row]) if mine is None else ()
-        parts = mine.split(".") if mine is not None else max(shared, key=len, default=[])
-        found.append(".".join(parts[:_MOST_MODULES]))
+        shared = (common_module((one, other)) for one in before[row] for other in after[row])
+        name = mine if mine is not None else max(shared, key=lambda name: name.count(".") + bool(name), default="")
+        found.append(".".join(name.split(".")[:MOST_MODULES]))
     return found
 
 
@@ -232,11 +233,6 @@ def _reached(own: Sequence[str | None], neighbours: Sequence[list[int]], order: 
         near = (name for other in neighbours[row] for name in found[other]) if mine is None else (mine,)
         found[row] = list(dict.fromkeys(itertools.islice(near, _MOST_NEIGHBOURS)))
     return found
-
-
-def _common(one: str, other: str) -> list[str]:
-    pairs = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one.split("."), other.split("."), strict=False))
-    return [name for name, _ in pairs]
 
 
 def _node(
@@ -319,11 +315,12 @@ def operator_graph(run: RunData, experiment: str) -> OperatorGraph:
     program = None if bare else run.manifest.model.file()
     model = model_graph(run.manifest, experiment, run.profiles[experiment], program) if program is not None else None
     comparison = next((c for c in run.summary.comparisons if experiment in (c.before, c.after)), None)
+    row_of = operator.attrgetter("after_row" if comparison and experiment == comparison.after else "before_row")
     emulated, of_emulated = _emulated(run, experiment)
     known = OperatorFacts(
         graph=model,
         roofs=roofs_by_row(analysis.roofline),
-        changes=_changes(comparison, experiment),
+        changes={row_of(each): each.change for each in comparison.operators} if comparison else {},
         kernels={} if bare else _kernels(run, experiment),
         emulated=emulated,
         sqnr=run.sqnr(experiment),
@@ -349,17 +346,6 @@ def why_in_order(model: ModelGraph | None, rows: list[InstanceTime], program: Pa
         return [_BARE if bare else _GONE if program is None else f"{unread}: {_IN_ORDER}" if unread else _BRANCHES]
     lost = sum(entry.where != "runtime" and row not in model.steps for row, entry in enumerate(rows))
     return [f"{lost} of {sum(entry.where != 'runtime' for entry in rows)} {_NOT_PLACED}"] if lost else []
-
-
-def _changes(comparison: ProfileComparison | None, experiment: str) -> dict[int, Change]:
-    if comparison is None:
-        return {}
-    found = {}
-    for operator in comparison.operators:
-        row = operator.after_row if experiment == comparison.after else operator.before_row
-        if row is not None:
-            found[row] = operator.change
-    return found
 
 
 def _kernels(run: RunData, experiment: str) -> dict[int, KernelUse]:

@@ -1,6 +1,5 @@
 """Two programs that were compared, with what a page shows of them besides: their operators, graphs and timelines."""
 
-import functools
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ import msgspec
 
 from model_profiling.analysis.compare.aspects import Aspect, aspects_of, base_name, kind_of_work
 from model_profiling.analysis.compare.comparison import PairComparison
-from model_profiling.analysis.compare.matching import MOST_MODULES
-from model_profiling.analysis.compare.program_changes import PartChange, ProgramChanges
+from model_profiling.analysis.compare.matching import MOST_MODULES, Pair, pair_in_order
+from model_profiling.analysis.compare.program_changes import PartChange, ProfiledProgram, ProgramChanges
 from model_profiling.analysis.graph.graph import read_graph
 from model_profiling.analysis.run.operator_graph import (
     GraphEdge,
@@ -21,43 +20,7 @@ from model_profiling.analysis.run.operator_graph import (
     graph_of,
     why_in_order,
 )
-from model_profiling.analysis.run.selection import ProgramOrigin
-from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
-from model_profiling.analysis.timing.profile import Profile
-from model_profiling.analysis.timing.spans import Timeline, typical_timeline
-from model_profiling.base.records import by_key
-
-
-@dataclass(frozen=True)
-class ProgramSide:
-    """One of the two; `name` is the one that the comparison gives it."""
-
-    name: str
-    profile: Profile
-    breakdown: Breakdown
-    origin: ProgramOrigin | None
-
-    @functools.cached_property
-    def timeline(self) -> Timeline:
-        return typical_timeline(self.profile)
-
-    @functools.cached_property
-    def graph(self) -> OperatorGraph:
-        """What feeds what; in execution order, with a note, where the .pte is not there to tell."""
-        origin, rows = self.origin, self.breakdown.instances
-        model = None
-        if origin is not None and origin.model is not None:
-            model = read_graph(self.profile.instances, origin.model, origin.method, origin.tokens)
-        nodes, edges = graph_of(rows, OperatorFacts(graph=model), timed=True)
-        return OperatorGraph(
-            model=origin.model.stem if origin is not None and origin.model is not None else self.name,
-            experiment=self.name,
-            title=self.name,
-            execute_ms=self.breakdown.execute_ms,
-            nodes=nodes,
-            edges=edges,
-            notes=why_in_order(model, rows, origin.model if origin is not None else None, origin is None),
-        )
+from model_profiling.analysis.timing.breakdown import InstanceTime
 
 
 @dataclass(frozen=True)
@@ -65,13 +28,30 @@ class ProgramPair:
     """Rows of `compared.changes` are those of the breakdowns of the two sides."""
 
     compared: PairComparison
-    before: ProgramSide
-    after: ProgramSide
+    before: ProfiledProgram
+    after: ProfiledProgram
+
+
+def program_graph(program: ProfiledProgram) -> OperatorGraph:
+    """Return what feeds what; in execution order, with a note, where the .pte is not there to tell."""
+    origin, rows, model = program.origin, program.breakdown.instances, None
+    file = origin.model if origin is not None else None
+    if origin is not None and file is not None:
+        model = read_graph(program.profile.instances, file, origin.method, origin.tokens)
+    nodes, edges = graph_of(rows, OperatorFacts(graph=model), timed=True)
+    return OperatorGraph(
+        model=file.stem if file is not None else program.name,
+        experiment=program.name,
+        title=program.name,
+        execute_ms=program.breakdown.execute_ms,
+        nodes=nodes,
+        edges=edges,
+        notes=why_in_order(model, rows, file, origin is None),
+    )
 
 
 EdgeSide = Literal["both", "before", "after"]
 _Rows = Sequence[InstanceTime]
-_Pair = tuple[int | None, int | None]
 # What makes operators of one part the same, the surest first; None is no key.
 _SAME: tuple[Callable[[InstanceTime], Hashable | None], ...] = (
     lambda entry: (base_name(entry), entry.where, kind_of_work(entry)),
@@ -159,14 +139,14 @@ def pair_graph(pair: ProgramPair) -> PairGraph | None:
     if changes is None:
         return None
     rows = pair.before.breakdown.instances, pair.after.breakdown.instances
-    return merge_graphs(changes, rows, (pair.before.graph, pair.after.graph))
+    return merge_graphs(changes, rows, (program_graph(pair.before), program_graph(pair.after)))
 
 
 def merge_graphs(
     changes: ProgramChanges, rows: tuple[_Rows, _Rows], graphs: tuple[OperatorGraph, OperatorGraph]
 ) -> PairGraph:
     """Return two graphs as one. The rows of `changes` are those of `rows`, and the first nodes of the graphs."""
-    part_of: dict[_Pair, PartChange] = {pair: part for part in changes.parts for pair in _pairs(part, rows)}
+    part_of: dict[Pair, PartChange] = {pair: part for part in changes.parts for pair in _pairs(part, rows)}
     before, after = ({node.id: node for node in graph.nodes} for graph in graphs)
     sure = sorted(part_of.items(), key=lambda item: item[1].matched not in ("line", "module"))
     renamed = _modules([(before[one], after[two]) for (one, two), _ in sure if one is not None and two is not None])
@@ -180,25 +160,14 @@ def merge_graphs(
     return PairGraph(nodes, _edges(nodes, graphs), [*shared, *notes, *changes.notes])
 
 
-def _pairs(part: PartChange, rows: tuple[_Rows, _Rows]) -> Iterator[_Pair]:
+def _pairs(part: PartChange, rows: tuple[_Rows, _Rows]) -> Iterator[Pair]:
     """Yield every row of a part once, with the row of the other side that is the same operator if there is one."""
-    left = [dict.fromkeys(sorted(part.before_rows)), dict.fromkeys(sorted(part.after_rows))]
-    for key in _SAME:
-        if not left[0] or not left[1]:
-            break
-        waiting = by_key((value, row) for row in left[0] if (value := key(rows[0][row])) is not None)
-        # The first that waits is taken first.
-        queues = {value: iter(members) for value, members in waiting.items()}
-        for row in list(left[1]):
-            other = next(queues.get(key(rows[1][row]), iter(())), None)
-            if other is not None:
-                del left[0][other], left[1][row]
-                yield other, row
-    yield from ((row, None) for row in left[0])
-    yield from ((None, row) for row in left[1])
+    old, new = sorted(part.before_rows), sorted(part.after_rows)
+    for one, other in pair_in_order([rows[0][row] for row in old], [rows[1][row] for row in new], *_SAME):
+        yield old[one] if one is not None else None, new[other] if other is not None else None
 
 
-def _aspects(part: PartChange | None, rows: tuple[_Rows, _Rows], pair: _Pair) -> list[Aspect]:
+def _aspects(part: PartChange | None, rows: tuple[_Rows, _Rows], pair: Pair) -> list[Aspect]:
     """Return what differs about an operator that both programs have."""
     if part is None or pair[0] is None or pair[1] is None or part.matched == "runtime":
         return []
@@ -207,9 +176,9 @@ def _aspects(part: PartChange | None, rows: tuple[_Rows, _Rows], pair: _Pair) ->
     return aspects_of([rows[0][pair[0]]], [rows[1][pair[1]]])
 
 
-def _in_order(pairs: Sequence[_Pair]) -> list[_Pair]:
+def _in_order(pairs: Sequence[Pair]) -> list[Pair]:
     """Return pairs as they run; what only the first program has comes after what it follows there."""
-    place: dict[_Pair, tuple[int, int, int]] = {}
+    place: dict[Pair, tuple[int, int, int]] = {}
     last = -1
     for one, other in sorted((pair for pair in pairs if pair[0] is not None), key=lambda pair: pair[0] or 0):
         last = last if other is None else other
@@ -217,7 +186,7 @@ def _in_order(pairs: Sequence[_Pair]) -> list[_Pair]:
     return sorted(pairs, key=lambda pair: place.get(pair) or (pair[1] or 0, 0, 0))
 
 
-def _ends(before: Mapping[int, GraphNode], after: Mapping[int, GraphNode], counts: tuple[int, int]) -> Iterator[_Pair]:
+def _ends(before: Mapping[int, GraphNode], after: Mapping[int, GraphNode], counts: tuple[int, int]) -> Iterator[Pair]:
     """Yield the inputs and then the outputs of the programs; those of one name are one."""
     named: dict[str, list[int | None]] = {}
     for side, nodes in enumerate((before, after)):

@@ -136,8 +136,12 @@ class RunData:
 
     @functools.cached_property
     def manifest(self) -> Manifest:
-        manifest = self.run_directory.manifest()
-        return _restricted(manifest, self.only) if self.only else manifest
+        manifest, wanted = self.run_directory.manifest(), set(self.only)
+        if not wanted:
+            return manifest
+        records = {name: record for name, record in manifest.experiments.items() if name in wanted}
+        pairs = [pair for pair in manifest.compare_pairs if wanted.issuperset(pair)]
+        return msgspec.structs.replace(manifest, experiments=records, compare_pairs=pairs)
 
     @functools.cached_property
     def analysed(self) -> DumpAnalysis:
@@ -376,13 +380,6 @@ def _check_dump(path: Path) -> None:
         f"{path} is neither a run directory nor an ETDump",
         f"Measure it first: {what}" if what else "Give the directory that `sme2-kit run` prints.",
     )
-
-
-def _restricted(manifest: Manifest, only: Sequence[str]) -> Manifest:
-    wanted = set(only)
-    records = {name: record for name, record in manifest.experiments.items() if name in wanted}
-    pairs = [pair for pair in manifest.compare_pairs if wanted.issuperset(pair)]
-    return msgspec.structs.replace(manifest, experiments=records, compare_pairs=pairs)
 
 
 def _table(path: Path, categories: str | Path | None) -> CategoryTable:

@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from model_profiling.analysis.compare.comparison import OperatorGroup, operator_groups, undisturbed
-from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes
+from model_profiling.analysis.compare.program_changes import ProfiledProgram, ProgramChanges, program_changes
 from model_profiling.analysis.graph.cost_tree import CostNode, cost_tree
+from model_profiling.analysis.movement.movement import place_of
 from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.run.dumps import AnalysisSummary
 from model_profiling.analysis.run.experiment_labels import switched_features
 from model_profiling.analysis.run.run_data import RunData
 from model_profiling.analysis.run.run_forecasts import forecasts, predict, sme2_use, without_sme2
 from model_profiling.analysis.run.summary import has_times
-from model_profiling.analysis.sme2.coverage import Coverage, CoveredOperator, Level
+from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.forecast_record import Forecast, NoKernel, Sme2Answer
 from model_profiling.analysis.sme2.kernel_assignment import ELIGIBLE
 from model_profiling.analysis.sme2.target import DEFAULT, read_target
-from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.latency import Comparison
 from model_profiling.analysis.timing.spans import Timeline, typical_timeline
 from model_profiling.base.errors import InputError
-from model_profiling.base.records import record_of
+from model_profiling.base.records import by_key, record_of
 
 if TYPE_CHECKING:
     from model_profiling.analysis.run.operator_graph import OperatorGraph
@@ -63,12 +64,11 @@ class RunView(RunData):
     @functools.cached_property
     def changes(self) -> Sequence[ProgramChanges]:
         """What the difference of each comparison consists of, by line and module."""
-        sides = {name: (self.profiles[name], each.breakdown) for name, each in self.summary.experiments.items()}
-        why = (self.analysed.unlinked, self.analysed.unlinked)
-        return [
-            program_changes((c.before, c.after), sides[c.before], sides[c.after], c.paired, why)
-            for c in self.summary.comparisons
-        ]
+        sides = {
+            name: ProfiledProgram(name, self.profiles[name], each.breakdown, self.analysed.unlinked)
+            for name, each in self.summary.experiments.items()
+        }
+        return [program_changes(sides[c.before], sides[c.after], c.paired) for c in self.summary.comparisons]
 
     def cost_tree(self, experiment: str) -> CostNode:
         """Return the time of an experiment by module, source line and operator."""
@@ -182,37 +182,21 @@ def _latencies(run: RunData, name: str, forecast: Forecast | None) -> tuple[floa
 
 def _measured(run: RunData, name: str) -> Comparison | None:
     """Return SME2 on against off in the phase of an experiment; None if the run did not switch it."""
-    phase = run.manifest.experiments[name].phase_kind
-    for comparison in run.metrics.comparisons:
-        same = run.manifest.experiments[comparison.after].phase_kind == phase
-        if same and "sme2" in switched_features(run.manifest, comparison.before, comparison.after):
-            return comparison
-    return None
+    records = run.manifest.experiments
+    same = [c for c in run.metrics.comparisons if records[c.after].phase_kind == records[name].phase_kind]
+    return next((c for c in same if "sme2" in switched_features(run.manifest, c.before, c.after)), None)
 
 
 def _without(covered: Coverage, breakdown: Breakdown) -> list[NoKernel]:
     """Return the operators without a kernel by their reason, the costliest first."""
     eligible = [entry for entry in breakdown.instances if entry.category in ELIGIBLE]
-    groups: dict[tuple[str, str, Level], list[tuple[CoveredOperator, InstanceTime]]] = {}
     # An emulated run of another model has other operators: what they take is not known then.
     pairs = zip(covered.operators, eligible, strict=False) if len(covered.operators) == len(eligible) else ()
-    for operator, entry in pairs:
-        if operator.level != "SME2":
-            groups.setdefault((operator.why_not, operator.change, operator.level), []).append((operator, entry))
+    groups = by_key(((x.why_not, x.change, x.level), entry) for x, entry in pairs if x.level != "SME2")
     found = []
-    for (why, change, level), members in groups.items():
-        times = sorted((entry for _, entry in members), key=lambda entry: -entry.ms)
-        source = next((entry.source for entry in times if entry.source is not None and entry.source.file), None)
-        found.append(
-            NoKernel(
-                why,
-                change,
-                level,
-                len(members),
-                sum(entry.ms for entry in times),
-                sum(entry.share for entry in times),
-                [entry.name for entry in times[:3]],
-                f"{source.file}:{source.line}" if source is not None else "",
-            )
-        )
+    for reason, members in groups.items():
+        times = sorted(members, key=lambda entry: -entry.ms)
+        ms, share = sum(entry.ms for entry in times), sum(entry.share for entry in times)
+        names, place = [entry.name for entry in times[:3]], next(filter(None, map(place_of, times)), "")
+        found.append(NoKernel(*reason, len(times), ms, share, names, place))
     return sorted(found, key=lambda group: -group.ms)

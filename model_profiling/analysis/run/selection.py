@@ -1,6 +1,5 @@
 """One side of a comparison, and what a path on the command line means: a run, an experiment of it, or a bare dump."""
 
-import functools
 import itertools
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +10,16 @@ import numpy as np
 
 from model_profiling.analysis.accuracy.agreement import Agreement, Array, against_eager, outputs_of, read_outputs
 from model_profiling.analysis.compare.metrics import ExperimentMetrics, caveats_of, experiment_metrics, latency_metrics
-from model_profiling.analysis.compare.program_changes import ProgramChanges, program_changes
+from model_profiling.analysis.compare.program_changes import (
+    ProfiledProgram,
+    ProgramChanges,
+    ProgramOrigin,
+    program_changes,
+)
 from model_profiling.analysis.graph.graph import read_graph
 from model_profiling.analysis.graph.operator_work import works
-from model_profiling.analysis.graph.sources import UNLINKED, Sources, read_sources
-from model_profiling.analysis.timing.breakdown import Breakdown, SourceLine, break_down
+from model_profiling.analysis.graph.sources import UNLINKED, read_sources
+from model_profiling.analysis.timing.breakdown import SourceLine, break_down
 from model_profiling.analysis.timing.categories import CategoryTable, load_table
 from model_profiling.analysis.timing.latency import latency_turns, preempted_traces
 from model_profiling.analysis.timing.profile import Profile, describe_sizes, profiles, split_sizes
@@ -31,17 +35,6 @@ if TYPE_CHECKING:
     from model_profiling.pipeline.group_state import ExperimentOutcome
 
 NO_PROGRAM = f"an ETDump alone does not tell its model: {UNLINKED}"
-
-
-@dataclass(frozen=True)
-class ProgramOrigin:
-    """The program that ran: its .pte (None: gone), what was executed of it, and the analysis of its run."""
-
-    model: Path | None
-    method: str = "forward"
-    tokens: int | None = None
-    analysis: Path | None = None
-    experiment: str = ""
 
 
 @dataclass(frozen=True)
@@ -79,30 +72,13 @@ def operator_origins(origin: ProgramOrigin | None, profile: Profile) -> Operator
     found: dict[int, Work] = {}
     unlinked = f"the .pte is gone, or has changed since: {UNLINKED}"
     if origin.model is not None:
-        sources = _sources(origin.model, _stamp(ExportPaths(origin.model).etrecord))
-        lines, unlinked = sources.lines(profile.instances, origin.method), sources.note
-        dtypes = [instance.kind_of.dtype for instance in profile.instances]
-        found = works(
-            profile.instances, dtypes, read_graph(profile.instances, origin.model, origin.method, origin.tokens)
-        )
+        sources, instances = read_sources(origin.model), profile.instances
+        lines, unlinked = sources.lines(instances, origin.method), sources.note
+        found = works(instances, read_graph(instances, origin.model, origin.method, origin.tokens))
     remembered = _remembered(origin, profile) if not (lines and found) else []
     lines = lines or {row: entry.source for row, entry in enumerate(remembered) if entry.source is not None}
     found = found or {row: entry.work for row, entry in enumerate(remembered) if entry.work is not None}
     return OperatorOrigins(lines, found, "" if lines else unlinked)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    try:
-        state = path.stat()
-    except OSError:
-        return 0, 0
-    return state.st_mtime_ns, state.st_size
-
-
-@functools.lru_cache(maxsize=2)
-def _sources(model: Path, stamp: tuple[int, int]) -> Sources:
-    """Read an ETRecord once for both sides of a comparison; `stamp` tells another file in its place."""
-    return read_sources(model)
 
 
 def _remembered(origin: ProgramOrigin, profile: Profile) -> list[_Row]:
@@ -157,19 +133,21 @@ class Side:
     def profile(self) -> Profile:
         return (self.ready or profiles(etdump.read(self.etdump), self.table)[0]).with_launches(self.traced_launches)
 
-    def profiled(self) -> tuple[Profile, Breakdown, str]:
-        """Return the times of its operators, what they add up to, and why they have no source lines, if none has."""
+    def profiled(self) -> ProfiledProgram:
+        """Return the same with the times of its operators."""
         profile = self.profile()
         known = operator_origins(self.origin, profile)
         found = break_down(profile, known.lines, known.works, self.metrics.traced_ms, self.preempted)
-        return profile, found, known.unlinked
+        return ProfiledProgram(self.name, profile, found, known.unlinked, self.origin)
+
+    def paired_with(self, other: "Side") -> bool:
+        """Return whether two sides were measured in turns."""
+        return bool(self.session) and self.session == other.session
 
 
 def changes_between(before: Side, after: Side) -> ProgramChanges:
     """Return what the difference of two sides consists of."""
-    paired = bool(before.session) and before.session == after.session
-    old, new = before.profiled(), after.profiled()
-    return program_changes((before.name, after.name), old[:2], new[:2], paired, (old[2], new[2]))
+    return program_changes(before.profiled(), after.profiled(), before.paired_with(after))
 
 
 def choose(text: str, categories: str | Path | None = None, profiled: bool = False) -> dict[str, Side]:

@@ -14,11 +14,11 @@ from model_profiling.analysis.compare.comparison import (
 )
 from model_profiling.analysis.compare.metrics import compute_metrics, partial_note
 from model_profiling.analysis.compare.operator_scaling import CurveOperators, ThreadEvidence, operator_scaling
+from model_profiling.analysis.compare.program_changes import ProfiledProgram
 from model_profiling.analysis.graph.graph import ModelGraph, read_graph, why_unreadable
 from model_profiling.analysis.graph.operator_work import works
 from model_profiling.analysis.graph.sources import read_sources
-from model_profiling.analysis.llm.layer_kinds import layer_kinds
-from model_profiling.analysis.llm.phase_metrics import DepthCost
+from model_profiling.analysis.llm.phases import DepthCost, layer_kinds
 from model_profiling.analysis.process.scaling import Scaling
 from model_profiling.analysis.roofs.roofline import Roofline, roofline
 from model_profiling.analysis.roofs.run_roofs import RunRoofs
@@ -44,66 +44,48 @@ def analyse_run(
     directory: RunDirectory, manifest: Manifest, table: CategoryTable, roofs: RunRoofs = _NO_ROOFS
 ) -> dumps.DumpAnalysis:
     """Analyse every finished experiment of a run and every pair that is to be compared."""
-    sources = read_sources(Path(manifest.model.path))
+    sources, metrics = read_sources(Path(manifest.model.path)), compute_metrics(directory, manifest)
     model = manifest.model.file()
-    loaded: dict[str, tuple[Path, Profile, list[str]]] = {}
-    for name, record in manifest.experiments.items():
-        if record.status == "ok":
-            file = experiment_file(manifest.model.stem, name, record.threads, ".etdump")
-            profile, notes = dumps.longest_profile(directory.experiment(name) / file, table)
-            launches = directory.samples(manifest, name).traced_launches
-            loaded[name] = (directory.experiment(name) / file, profile.with_launches(launches), notes)
-    timed = {name for name in loaded if has_times(manifest, name)}
-    for name in loaded.keys() - timed:
-        path, profile, notes = loaded[name]
-        loaded[name] = (path, profile.without_times(), notes)
-    methods = {name: manifest.experiments[name].method or "forward" for name in loaded}
-    graphs = {name: model_graph(manifest, name, profile, model) for name, (_, profile, _) in loaded.items()}
-    metrics = compute_metrics(directory, manifest)
-    sides = {
-        name: (
-            name,
+    done = {name: record for name, record in manifest.experiments.items() if record.status == "ok"}
+    graphs: dict[str, ModelGraph | None] = {}
+    dumped: dict[str, tuple[Path, list[str]]] = {}
+    sides: dict[str, ProfiledProgram] = {}
+    for name, record in done.items():
+        timed, samples = has_times(manifest, name), directory.samples(manifest, name)
+        path = directory.experiment(name) / experiment_file(manifest.model.stem, name, record.threads, ".etdump")
+        profile, notes = dumps.longest_profile(path, table)
+        profile = profile.with_launches(samples.traced_launches)
+        profile = profile if timed else profile.without_times()
+        graphs[name], dumped[name] = model_graph(manifest, name, profile, model), (path, notes)
+        breakdown = break_down(
             profile,
-            break_down(
-                profile,
-                sources.lines(profile.instances, methods[name]),
-                works(profile.instances, [instance.kind_of.dtype for instance in profile.instances], graphs[name]),
-                metrics.experiments[name].traced_ms if name in timed else None,
-                preempted_traces(directory.samples(manifest, name), manifest.experiments[name].stops_clock),
-            ),
+            sources.lines(profile.instances, record.method or "forward"),
+            works(profile.instances, graphs[name]),
+            metrics.experiments[name].traced_ms if timed else None,
+            preempted_traces(samples, record.stops_clock),
         )
-        for name, (_, profile, _) in loaded.items()
-    }
-    pairs = [(before, after) for before, after in manifest.compare_pairs if before in timed and after in timed]
-    comparisons = [_compared(manifest, sides[before], sides[after]) for before, after in pairs]
+        sides[name] = ProfiledProgram(name, profile, breakdown, sources.note)
+    with_times = {name: side for name, side in sides.items() if has_times(manifest, name)}
+    pairs = [pair for pair in manifest.compare_pairs if with_times.keys() >= {*pair}]
+    comparisons = [_compared(manifest, with_times[before], with_times[after]) for before, after in pairs]
     compared = {comparison.after: comparison for comparison in comparisons}
     curves, cpus = (metrics.scaling.curves, metrics.scaling.cpus) if metrics.scaling is not None else ([], None)
-    with_times = {name: sides[name] for name in timed}
     scaled = (operator_scaling(curve, cpus, manifest, with_times) for curve in curves)
     operators = [found for found in scaled if found is not None]
-    experiments = {
-        name: _in_detail(
-            dumps.describe(
-                path,
-                notes,
-                Evidence(
-                    sides[name][2],
-                    compared.get(name),
-                    manifest.model.export,
-                    graphs[name],
-                    _roofline(sides[name][2], manifest, name, roofs),
-                    _threads(name, metrics.scaling, operators, manifest),
-                    measured=metrics.experiments.get(name),
-                    program=metrics.program,
-                    depths=_depths(name, manifest, {other: sides[other][2] for other in timed}, graphs),
-                ),
-            ),
-            manifest,
-            name,
+    experiments = {}
+    for name, side in sides.items():
+        known = Evidence(
+            side.breakdown,
+            compared.get(name),
+            manifest.model.export,
             graphs[name],
+            _roofline(side.breakdown, manifest, name, roofs),
+            _threads(name, metrics.scaling, operators, manifest),
+            measured=metrics.experiments[name],
+            program=metrics.program,
+            depths=_depths(name, manifest, with_times, graphs),
         )
-        for name, (path, _, notes) in loaded.items()
-    }
+        experiments[name] = _in_detail(dumps.describe(*dumped[name], known), manifest, name, graphs[name])
     if wrong_outputs(manifest.model.export, metrics.agreements):
         experiments = {name: msgspec.structs.replace(each, advice=[]) for name, each in experiments.items()}
     summary = dumps.AnalysisSummary(
@@ -125,13 +107,11 @@ def analyse_run(
         operator_scaling=operators,
         kernel_comparisons=_kernel_comparisons(manifest, experiments),
     )
-    return dumps.DumpAnalysis(summary, {name: profile for name, (_, profile, _) in loaded.items()}, sources.note)
+    return dumps.DumpAnalysis(summary, {name: side.profile for name, side in sides.items()}, sources.note)
 
 
-def _compared(
-    manifest: Manifest, before: tuple[str, Profile, Breakdown], after: tuple[str, Profile, Breakdown]
-) -> ProfileComparison:
-    one, other = (manifest.experiments[side[0]] for side in (before, after))
+def _compared(manifest: Manifest, before: ProfiledProgram, after: ProfiledProgram) -> ProfileComparison:
+    one, other = (manifest.experiments[side.name] for side in (before, after))
     found = compare_profiles(before, after, one.session == other.session)
     # With another ExecuTorch nothing was switched on that could leave an operator as it was.
     return msgspec.structs.replace(found, untouched=[]) if other_executorch(manifest, one.name, other.name) else found
@@ -157,22 +137,22 @@ def model_graph(manifest: Manifest, name: str, profile: Profile, model: Path | N
 
 
 def _depths(
-    name: str, manifest: Manifest, breakdowns: dict[str, Breakdown], graphs: dict[str, ModelGraph | None]
+    name: str, manifest: Manifest, sides: dict[str, ProfiledProgram], graphs: dict[str, ModelGraph | None]
 ) -> list[DepthCost]:
     """Decode at several depths: the experiments that differ from this one in nothing else."""
     record = manifest.experiments[name]
     if record.phase_kind != "decode":
         return []
     found = []
-    for other, breakdown in breakdowns.items():
+    for other, side in sides.items():
         its = manifest.experiments[other]
         alike, mine = (
             (r.threads, r.disable_features, r.method, r.phase_kind, r.runner.executorch_name) for r in (its, record)
         )
         if alike == mine and its.phase is not None:
-            kinds = layer_kinds(breakdown, graphs[other])
+            kinds = layer_kinds(side.breakdown, graphs[other])
             attention = kinds.get("attention", 0.0) + kinds.get("cache", 0.0)
-            found.append(DepthCost(its.phase.depth, attention, breakdown.execute_ms))
+            found.append(DepthCost(its.phase.depth, attention, side.breakdown.execute_ms))
     return found
 
 

@@ -47,19 +47,7 @@ def check_staleness(directory: RunDirectory) -> Staleness:
         found = Staleness([*_changed_inputs(directory, index)], needs_analysis(directory))
     except KitError as error:
         return Staleness([f"{error.message}; `{derived.renew_command(_ANALYZE, directory)}` writes it again"])
-    for name, entry in (index.files if index else {}).items():
-        path = derived.inside(directory, name)
-        if path is not None and files.is_file(path):
-            found.stale += _problem(directory, index, name, path, entry, current)
-    for path, renew in _unlisted(directory, index):
-        name, inside_it = path.relative_to(directory.path).as_posix(), derived.stamps(path)
-        if inside_it and current not in inside_it:
-            found.stale.append(_outdated(name, derived.renew_command(renew, directory)))
-        elif not inside_it:
-            found.stale.append(
-                f"{name} has no known origin: derived.json does not list it; "
-                f"remove it, or `{derived.renew_command(renew, directory)}` writes it again"
-            )
+    found.stale += [*_stale_files(directory, index, current), *_unlisted(directory, index, current)]
     return found
 
 
@@ -102,24 +90,21 @@ def copy_problem(directory: RunDirectory, path: Path) -> str:
     return ""
 
 
-def _problem(
-    directory: RunDirectory,
-    index: derived.DerivedIndex | None,
-    name: str,
-    path: Path,
-    entry: derived.DerivedFile,
-    current: str,
-) -> list[str]:
-    renew = derived.renew_command(entry.renew, directory)
-    if entry.sources != current:
-        return [_outdated(name, renew)]
-    if files.sha256(path) != entry.sha256:
-        return [f"{name} was changed after it was written; `{renew}` writes it again"]
-    for other, sources in entry.others.items():
-        path = directory.path / other
-        if index and _identity(path, index.kit) not in ("", sources):
-            return [f"{name} is stale: {path} has changed since; `{renew}` makes it again"]
-    return []
+def _stale_files(directory: RunDirectory, index: derived.DerivedIndex | None, current: str) -> Iterator[str]:
+    """Yield what is wrong with the files that the index lists, if they are there."""
+    if index is None:
+        return
+    for name, entry in index.files.items():
+        path, renew = derived.inside(directory, name), derived.renew_command(entry.renew, directory)
+        if path is None or not files.is_file(path):
+            continue
+        others = ((directory.path / other, sources) for other, sources in entry.others.items())
+        if entry.sources != current:
+            yield _outdated(name, renew)
+        elif files.sha256(path) != entry.sha256:
+            yield f"{name} was changed after it was written; `{renew}` writes it again"
+        elif other := next((at for at, sources in others if _identity(at, index.kit) not in ("", sources)), None):
+            yield f"{name} is stale: {other} has changed since; `{renew}` makes it again"
 
 
 def _identity(other: Path, kit: str) -> str:
@@ -137,14 +122,22 @@ def _outdated(name: str, renew: str) -> str:
     return f"{name} is stale: it was made from an earlier state of this run; `{renew}` makes it again"
 
 
-def _unlisted(directory: RunDirectory, index: derived.DerivedIndex | None) -> Iterator[tuple[Path, str]]:
-    """Yield files named like derived ones that the index does not list, and the command that makes them."""
+def _unlisted(directory: RunDirectory, index: derived.DerivedIndex | None, current: str) -> Iterator[str]:
+    """Yield what is wrong with files that are named like derived ones and that the index does not list."""
     listed = index.files if index else {}
     kinds = ((_RESULTS, _ANALYZE), (_REPORTS, "sme2-kit report {dir} --html"), (_GRAPHS, "sme2-kit graph {dir}"))
-    for patterns, renew in kinds:
+    for patterns, command in kinds:
+        renew = derived.renew_command(command, directory)
         for path in sorted(path for pattern in patterns for path in directory.path.glob(pattern)):
-            if path.is_file() and path.relative_to(directory.path).as_posix() not in listed:
-                yield path, renew
+            name = path.relative_to(directory.path).as_posix()
+            if not path.is_file() or name in listed:
+                continue
+            stamps = derived.stamps(path)
+            if not stamps:
+                why = f"{name} has no known origin: derived.json does not list it"
+                yield f"{why}; remove it, or `{renew}` writes it again"
+            elif current not in stamps:
+                yield _outdated(name, renew)
 
 
 def problems(directory: RunDirectory) -> list[str]:

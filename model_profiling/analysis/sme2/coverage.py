@@ -308,12 +308,11 @@ def _formats(operators: list[CoveredOperator]) -> list[FormatKernels]:
 def _works(instances: list[InstanceTime], model: Path, method: str, tokens: int | None) -> dict[int, _Work]:
     """Return what the .pte says of each operator, by its position."""
     # These read the .pte, which only this needs.
-    from model_profiling.analysis.graph.alignment import aligned_nodes
-    from model_profiling.analysis.graph.graph import read_graph
+    from model_profiling.analysis.graph.graph import aligned_nodes, read_graph
 
     graph, nodes = read_graph(instances, model, method, tokens), aligned_nodes(instances, model, method)
     if graph is not None and graph.flow.fixed:
-        nodes = {row: step.node for row in graph.steps if (step := graph.step(row)) is not None and step.node}
+        nodes = {row: step.node for row, step in graph.placed if step.node}
     unfixed = graph.flow.unfixed if graph is not None else frozenset()
     found = {row: _node_work(node, instances[row].instruction not in unfixed) for row, node in nodes.items()}
     for row, weights in weight_formats(graph).items() if graph is not None else ():

@@ -173,14 +173,10 @@ def _why_unknown(entry: InstanceTime, target: AnyTarget) -> str:
     return f"what {target.cpu} gains on {entry.name} is not known"
 
 
-def _was_widened(entry: InstanceTime) -> bool:
-    return entry.work is not None and bool(entry.work.program_element)
-
-
 def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
     """Return how much faster a CPU with SME2 is without using it: it has fp16 arithmetic and i8mm."""
     features = record.features
-    if _was_widened(entry):
+    if entry.work is not None and entry.work.program_element:
         return FP16_OVER_FP32
     if features is None or features.arch != "aarch64" or not gains_by_i8mm(entry):
         return 1.0
@@ -188,7 +184,7 @@ def _neon_step(entry: InstanceTime, record: ExperimentRecord) -> float:
 
 
 def _operator(entry: InstanceTime, gain: Gain, before: float) -> PredictedOperator:
-    ms, by = entry.ms / before, "fp16" if _was_widened(entry) else "i8mm"
+    ms, by = entry.ms / before, "fp16" if entry.work is not None and entry.work.program_element else "i8mm"
     first = f"{before:g}x of it without SME2, by {by}; " if before != 1 else ""
     times = {"predicted_ms": ms / gain.times, "low_ms": ms / gain.high, "high_ms": ms / gain.low}
     return record_of(PredictedOperator, entry, **times, times=before * gain.times, why=f"{first}{gain.why}")

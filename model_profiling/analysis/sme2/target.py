@@ -185,14 +185,12 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
 
     def thread_gains(self, threads: int, sme2: int = 0, neon: int = 0) -> tuple[float, float]:
         """Return how many times faster than one thread NEON and SME2 are on several, at an end of their range each."""
-        own = self.threads
-        on_neon = threads * (_end(own.neon, neon) if own is not None and threads > 1 else 1.0)
-        units = int(self.units.value)
-        on_sme2 = float(min(threads, units))
-        if own is not None and on_sme2 > 1:
-            on_sme2 *= _end(own.scaling, sme2)
-        if own is not None and threads > units:
-            on_sme2 *= _end(own.sharing, sme2)
+        own, units = self.threads, int(self.units.value)
+        on_neon, on_sme2 = float(threads), float(min(threads, units))
+        if own is not None and threads > 1:
+            on_neon *= _end(own.neon, neon)
+            on_sme2 *= _end(own.scaling, sme2) if on_sme2 > 1 else 1.0
+            on_sme2 *= _end(own.sharing, sme2) if threads > units else 1.0
         return on_neon, on_sme2
 
     def times(
@@ -210,7 +208,7 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         neon_threads, sme2_threads = self.thread_gains(threads, sme2, neon)
         fast, slow = _end(self.sme2[dtype], sme2), _end(self.neon[dtype], neon)
         # NEON writes every result once, too: where k is short, that is most of it.
-        written = product.m * product.n * product.count * (self.readout_ns.value if self.readout_ns else 0.0)
+        written = product.m * product.n * product.count * _end(self.readout_ns, 0)
         on_neon = (2 * product.multiply_accumulates / slow + written) / neon_threads
         # Memory is shared; yet several cores may load more of it than a unit of SME2 does.
         neon_floor = floor / threads if neon > 0 else floor
@@ -227,11 +225,10 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
             return 0.0
         rows, columns = self._computed(product)
         computed = 2 * rows * columns * product.k / rate
-        read_out = rows * columns * _end(self.readout_ns, -end) if self.readout_ns else 0.0
+        read_out = rows * columns * _end(self.readout_ns, -end)
         left_bytes, right_bytes = (size * product.k * dtype_of(dtype).element_bytes for size in (product.m, product.n))
         again = (right_bytes, rows // self.side) if window else (left_bytes, columns // self.side)
-        packed = left_bytes * _end(self.pack_ns, -end) if self.pack_ns else 0.0
-        packed += _end(self.call_ns, -end) if self.call_ns and self.pack_ns else 0.0
+        packed = left_bytes * _end(self.pack_ns, -end) + _end(self.call_ns, -end) if self.pack_ns else 0.0
         return product.count * (computed + read_out + packed + self.again_ns(*again))
 
     def again_ns(self, size: int, times: int) -> float:
@@ -288,8 +285,9 @@ class Target(msgspec.Struct, frozen=True, tag="target", tag_field="kind"):
         return "; ".join(reasons)
 
 
-def _end(figure: Figure, end: int) -> float:
-    return (figure.least, figure.value, figure.most)[end + 1]
+def _end(figure: Figure | None, end: int) -> float:
+    """Return a number at the low (-1), expected (0) or high (1) end of its range; what is not known does not count."""
+    return (figure.least, figure.value, figure.most)[end + 1] if figure is not None else 0.0
 
 
 def targets() -> list[str]:

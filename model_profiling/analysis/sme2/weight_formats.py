@@ -60,10 +60,9 @@ def portable_format(step: FlowStep, flow: DataFlow) -> str:
 
 def weight_formats(graph: ModelGraph) -> dict[int, str]:
     """Return the weight format of every operator that has one, by its row of the profile."""
-    steps = {row: step for row in graph.steps if (step := graph.step(row)) is not None}
     found = {
         row: portable_format(step, graph.flow) if step.node is None else weight_format(step.node)
-        for row, step in steps.items()
+        for row, step in graph.placed
     }
     return {row: name for row, name in found.items() if name}
 

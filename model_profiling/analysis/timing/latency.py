@@ -97,14 +97,12 @@ def latency_turns(record: ExperimentRecord, samples: Samples) -> list[Turn]:
 def summarise(turns: list[Turn]) -> Latency:
     """Describe all executions of all turns together."""
     ms = np.sort(_executions(turns) / 1e6)
+    q1, q3, p90, p95, p99 = np.percentile(ms, [25, 75, 90, 95, 99]).tolist()
     median = float(np.median(ms))
     mad = float(np.median(np.abs(ms - median)))
-    cut = int(len(ms) * 0.1)
-    q1, q3 = np.percentile(ms, [25, 75])
-    fence = 3.0 * (q3 - q1)
-    mean = float(ms.mean())
-    drift = _drift_percent(turns)
-    medians = launch_medians_of(turns)
+    cut, fence, mean = int(len(ms) * 0.1), 3.0 * (q3 - q1), float(ms.mean())
+    of_turns, medians = _turn_medians(turns), launch_medians_of(turns)
+    drift = _drift_percent(of_turns)
     return Latency(
         runs=len(ms),
         median_ms=median,
@@ -113,22 +111,21 @@ def summarise(turns: list[Turn]) -> Latency:
         mean_ms=mean,
         min_ms=float(ms[0]),
         max_ms=float(ms[-1]),
-        p90_ms=float(np.percentile(ms, 90)),
-        p95_ms=float(np.percentile(ms, 95)),
-        p99_ms=float(np.percentile(ms, 99)),
+        p90_ms=p90,
+        p95_ms=p95,
+        p99_ms=p99,
         cv_percent=float(ms.std(ddof=1) / mean * 100) if mean and len(ms) > 1 else 0.0,
         outliers=int(np.sum((ms < q1 - fence) | (ms > q3 + fence))),
         drift_percent=drift,
         launches=len(medians),
         launch_spread_percent=_spread_percent(medians),
-        warnings=_warnings(turns, ms, drift),
+        warnings=_warnings(turns, of_turns, len(ms), mad / median * 100 if median else 0.0, drift),
         preempted=preempted_share(turns),
     )
 
 
-def _drift_percent(turns: list[Turn]) -> float:
-    """Return the median slope over the whole run, through all pairs of turns (Theil and Sen)."""
-    medians = _turn_medians(turns)
+def _drift_percent(medians: intervals.Numbers) -> float:
+    """Return the median slope over the whole run, through the medians of all pairs of turns (Theil and Sen)."""
     if len(medians) < _LEAST_TURNS:
         return 0.0
     if len(medians) > _MOST_POINTS:
@@ -139,10 +136,9 @@ def _drift_percent(turns: list[Turn]) -> float:
     return slope * (len(medians) - 1) / float(np.median(medians)) * 100
 
 
-def _warnings(turns: list[Turn], ms: intervals.Numbers, drift: float) -> list[str]:
-    """Say what makes these executions hard to believe: drift, a warm-up that was too short, noise."""
+def _warnings(turns: list[Turn], medians: intervals.Numbers, executions: int, noise: float, drift: float) -> list[str]:
+    """Say what makes these executions hard to believe: drift, a warm-up that was too short, noise (both in percent)."""
     found = []
-    medians = _turn_medians(turns)
     spread = float(np.median(np.abs(medians - np.median(medians))) / np.median(medians) * 100)
     # Drift counts only where it stands out from how much turns differ anyway.
     if abs(drift) > max(2.0, 4 * spread):
@@ -157,16 +153,14 @@ def _warnings(turns: list[Turn], ms: intervals.Numbers, drift: float) -> list[st
         and np.median(medians[first]) > 1.1 * np.median(medians[~first])
     ):
         found.append("the first turn of a launch is over 10 % slower than the rest: warm-up was too short")
-    middle = float(np.median(ms))
-    noise = float(np.median(np.abs(ms - middle))) / middle * 100 if middle else 0.0
     if noise > 5:
         found.append(f"executions vary by {noise:.0f} % (MAD): the machine is busy or its clock frequency changes")
     if preempted_share(turns) > BUSY_SHARE:
         found.append(
             f"other processes preempted {preempted_share(turns):.0%} of the executions: stop them and measure again"
         )
-    if len(ms) < 10:
-        found.append(f"only {counted(len(ms), 'execution')}: take at least 10")
+    if executions < 10:
+        found.append(f"only {counted(executions, 'execution')}: take at least 10")
     return found
 
 

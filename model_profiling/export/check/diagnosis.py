@@ -89,8 +89,8 @@ class Attempts:
         captured, prepared = self._captured
         try:
             how = lowering_of(replace(self.request, leave_out=(*self.request.leave_out, *leave_out)))
-            lowered = lower(captured, **how)
-            return self._executed(emit(lowered), prepared), lowered
+            lowered = emit(lower(captured, **how))
+            return self._executed(lowered, prepared), lowered
         except Exception:  # noqa: BLE001 - whatever ExecuTorch raises for a graph that it cannot lower
             return None, None
 
@@ -98,8 +98,8 @@ class Attempts:
         """Return whether another export of the model runs."""
         self._count()
         try:
-            _, program, prepared = lower_prepared(prepare(self.load(), request), request, self._quiet)
-            return _runs(self._executed(program, prepared))
+            made = lower_prepared(prepare(self.load(), request), request, Stages(said=self.stages.said))
+            return _runs(self._executed(made.lowered, made.prepared))
         except Exception:  # noqa: BLE001 - it is no way out, for whatever reason
             return False
 
@@ -109,13 +109,9 @@ class Attempts:
         self.tries += 1
         self.stages.announce(f"look for the reason, try {self.tries}")
 
-    @property
-    def _quiet(self) -> Stages:
-        return replace(self.stages, log=None, announce=lambda stage: None, seconds={})
-
     @functools.cached_property
     def _captured(self) -> tuple[torch.export.ExportedProgram, Prepared]:
-        return capture_prepared(prepare(self.load(), self.request), self.request, self._quiet)
+        return capture_prepared(prepare(self.load(), self.request), self.request, Stages(said=self.stages.said))
 
     def script(self, culprits: Culprits) -> str:
         """Return a script of its own that shows what is wrong; '' if no small one does."""
@@ -127,7 +123,7 @@ class Attempts:
 
     def _goes_wrong(self, prepared: Prepared, module: torch.nn.Module, call: tuple[torch.Tensor, ...]) -> bool:
         try:
-            made = emit(lower(capture(module, call, {}, None), "xnnpack"))
+            made = emit(lower(capture(module, (call, {})), "xnnpack"))
             with torch.no_grad():
                 outputs = list(module.float()(*samples.as_dtype(call, torch.float32)))
         except Exception:  # noqa: BLE001 - this piece shows nothing
@@ -139,10 +135,12 @@ class Attempts:
         failure = self._executed(made, piece, msgspec.structs.replace(self.record, **parts, files={})).failure
         return failure is not None and failure.wrong
 
-    def _executed(self, program: Any, prepared: Any, record: ExportRecord | None = None) -> VerificationOutcome:
+    def _executed(
+        self, lowered: LoweredProgram, prepared: Prepared, record: ExportRecord | None = None
+    ) -> VerificationOutcome:
         with files.scratch_directory("sme2-kit-try-") as folder:
             paths = ExportPaths(folder / f"{self.request.paths.stem}.pte")
-            write_program(program, paths)
+            write_program(lowered.program, paths)
             write_samples(prepared, paths)
             return execute_program(paths, record or self.record)
 

@@ -5,11 +5,10 @@ then has fewer operators outside delegates, moves fewer bytes or calls fewer del
 CONV or GEMM operator loses its SME2 kernel.
 """
 
-import io
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 
@@ -21,7 +20,8 @@ from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.rewrites import AUTO, LAYOUT, REWRITES
 from model_profiling.base.units import counted, shown_bytes
 from model_profiling.export.lower import capture_and_lower, io_layout
-from model_profiling.export.lower.lowering import LoweredProgram, emit, lower, lowering_of
+from model_profiling.export.lower.delegation import short_path
+from model_profiling.export.lower.lowering import emit, lower, lowering_of
 from model_profiling.export.prepare.preparation import Prepared, rewrite
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import copy_program
@@ -58,9 +58,9 @@ class _Trial:
 
 def lower_settled(
     prepared: Prepared, request: ExportRequest, stages: Stages, left_out: Sequence[RewriteChoice] = ()
-) -> tuple[ExportRequest, LoweredProgram, Any, Prepared]:
-    """Quantize and lower the model; in the request that is returned names stand in the place of `auto`, and none of
-    what is known to be left out."""
+) -> capture_and_lower.LoweredModel:
+    """Quantize and lower the model; in the request that is returned with it names stand in the place of `auto`, and
+    none of what is known to be left out."""
     if dtype_of(request.dtype).quantized == "weights":
         # This changes the model itself, and the graph has to be quantized anew with every rewrite.
         prepared = capture_and_lower.quantized(prepared, request, stages)
@@ -71,22 +71,20 @@ def lower_settled(
         with stages.stage("choose rewrites"):
             choices, trial = _chosen(_Trials(prepared, request), left_out)
     if trial is not None:
-        request = replace(request, rewrites=trial.made.rewrites)
-        lowered, program, prepared = capture_and_lower.finished(trial.made, request, stages)
+        made = capture_and_lower.finished(trial.made, stages)
     else:
-        lowered, program, prepared = capture_and_lower.lower_prepared(prepared, request, stages)
+        made = capture_and_lower.lower_prepared(prepared, request, stages)
+    warnings = [*made.prepared.warnings]
     if asked and not choices:
-        nothing = f"--rewrite {AUTO} finds nothing more to change in {request.model} ({request.dtype})"
-        prepared = replace(prepared, warnings=[*prepared.warnings, nothing])
-    return request, lowered, program, replace(prepared, auto=choices)
+        warnings.append(f"--rewrite {AUTO} finds nothing more to change in {request.model} ({request.dtype})")
+    return replace(made, prepared=replace(made.prepared, warnings=warnings, auto=choices))
 
 
 class _Trials:
     """Lowers the model with more rewrites than were asked for by name."""
 
     def __init__(self, prepared: Prepared, request: ExportRequest) -> None:
-        self._prepared, self._quiet = prepared, Stages(None, io.StringIO(), lambda stage: None)
-        self.request = request
+        self._prepared, self.request = prepared, request
         self._plain: tuple[torch.export.ExportedProgram, Prepared] | None = None
         self.lowered_nodes = 0
 
@@ -97,9 +95,8 @@ class _Trials:
             graph, prepared = self._graph(asked)
             size = sum(node.op == "call_function" for node in graph.graph.nodes)
             self.lowered_nodes += size
-            lowered = lower(graph, **lowering_of(asked))
-            program = emit(lowered)
-            flow = io_layout.read_emitted(program)[1]
+            lowered = emit(lower(graph, **lowering_of(asked)))
+            flow = io_layout.read_emitted(lowered.program)[1]
         except Exception:  # noqa: BLE001 - lowering raises whatever it likes; an export without the rewrite goes on
             return None
         if flow is None:
@@ -107,16 +104,16 @@ class _Trials:
         found = {name for name, places in (prepared.rewrites or {}).items() if places}
         # Some layout changes only the program shows.
         found |= {LAYOUT} if asked.backend == "xnnpack" and needless_transposes(flow) else set()
-        made = capture_and_lower.LoweredModel(graph, lowered, program, prepared, asked.rewrites)
+        made = capture_and_lower.LoweredModel(graph, lowered, prepared, asked)
         return _Trial(made, flow, size, frozenset(found.difference(asked.rewrites)))
 
     def _graph(self, asked: ExportRequest) -> tuple[torch.export.ExportedProgram, Prepared]:
         """Return the graph with the rewrites that are asked for, and what was found in it."""
         if dtype_of(asked.dtype).quantized == "graph" or self._prepared.model.dynamic_shapes is not None:
             # Sizes that are known only at run time do not survive a copy of the graph.
-            return capture_and_lower.capture_prepared(self._prepared, asked, self._quiet)
+            return capture_and_lower.capture_prepared(self._prepared, asked, Stages())
         if self._plain is None:
-            self._plain = capture_and_lower.capture_plain(self._prepared, asked, self._quiet)
+            self._plain = capture_and_lower.capture_plain(self._prepared, asked, Stages())
         graph = copy_program(self._plain[0])
         return graph, rewrite(graph, asked, self._plain[1], list(REWRITES))
 
@@ -215,5 +212,5 @@ def needless_lines(flow: DataFlow, lines: Mapping[int, SourceLine]) -> list[str]
     for pair in needless_transposes(flow):
         beside = (*pair.between, *flow.readers(pair.second))
         line = next((lines[p] for p in beside if p in lines and lines[p].file), None)
-        found.append(f"{line.file}:{line.line}" if line is not None else "")
+        found.append(f"{short_path(line.file)}:{line.line}" if line is not None else "")
     return found

@@ -1,7 +1,6 @@
 """Quantize, capture, rewrite and lower a prepared model, and emit its program."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import msgspec
 import torch
@@ -19,35 +18,40 @@ from model_profiling.export.stages import Stages
 
 @dataclass(frozen=True)
 class LoweredModel:
-    """A captured graph, what it was lowered to, the program that ExecuTorch emitted, and what was found on the way."""
+    """A captured graph, what it was lowered to, what was found on the way, and what was asked for."""
 
     captured: torch.export.ExportedProgram
     lowered: LoweredProgram
-    program: Any
     prepared: Prepared
-    rewrites: tuple[str, ...]
+    request: ExportRequest
 
 
-def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
-    """Capture, rewrite and lower a model; return the graph, the program that ExecuTorch emitted, and what was found."""
+def lower_prepared(prepared: Prepared, request: ExportRequest, stages: Stages) -> LoweredModel:
+    """Capture, rewrite and lower a model, and emit its program."""
     captured, prepared = capture_prepared(prepared, request, stages)
     with stages.stage("lower to the backend"):
         lowered = lower(captured, **lowering_of(request))
     with stages.stage("plan memory and emit"):
-        program = emit(lowered)
-    return finished(LoweredModel(captured, lowered, program, prepared, request.rewrites), request, stages)
+        lowered = emit(lowered)
+    return finished(LoweredModel(captured, lowered, prepared, request), stages)
 
 
-def finished(made: LoweredModel, request: ExportRequest, stages: Stages) -> tuple[LoweredProgram, Any, Prepared]:
+def finished(made: LoweredModel, stages: Stages) -> LoweredModel:
     """Return a lowered model with what only the request as a whole decides: remarks, and the layout of its border."""
-    captured, lowered, program = made.captured, made.lowered, made.program
-    without = [name for name in made.prepared.without if not (name == LAYOUT and lowered.keeps_images)]
-    remarks = [f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})" for name in without]
-    prepared = replace(made.prepared, warnings=[*made.prepared.warnings, *remarks])
+    request, lowered, warnings = made.request, made.lowered, [*made.prepared.warnings]
+    for name in made.prepared.without:
+        if name != LAYOUT or not lowered.keeps_images:
+            warnings.append(f"the rewrite {name} finds nothing to change in {request.model} ({request.dtype})")
     if request.io_layout == "channels_last":
         with stages.stage("lower with channels-last inputs and outputs"):
-            lowered, program, prepared = _with_channels_last_border(captured, lowered, program, prepared, request)
-    return lowered, program, prepared
+            built = io_layout.with_channels_last_border(made.captured, lowered, lowering_of(request))
+        if isinstance(built, str):
+            warnings.append(f"--io-layout channels_last changed nothing: {built}")
+        else:
+            # The conversions at the border count as delegated, and are gone in the program.
+            count = lowered.delegation.delegated_nodes
+            lowered = replace(built, delegation=msgspec.structs.replace(built.delegation, delegated_nodes=count))
+    return replace(made, lowered=lowered, prepared=replace(made.prepared, warnings=warnings))
 
 
 def capture_prepared(
@@ -67,11 +71,10 @@ def capture_plain(
     prepared = quantized(prepared, request, stages)
     model = prepared.model
     with stages.stage("capture the graph"):
-        call = model.inputs, model.keyword_inputs
-        captured = stages.captured = capture(model.module, *call, model.dynamic_shapes)
+        captured = stages.captured = capture(model.module, model.call, model.dynamic_shapes)
         if request.keep_fp32 and dtype_of(request.dtype).halves:
             keep_in_fp32(captured, request.keep_fp32, prepared.weights)
-            prepared = replace(prepared, cost=dtype_cost(captured.module(), call, prepared.outputs))
+            prepared = replace(prepared, cost=dtype_cost(captured.module(), model.call, prepared.outputs))
     return captured, prepared
 
 
@@ -81,24 +84,3 @@ def quantized(prepared: Prepared, request: ExportRequest, stages: Stages) -> Pre
         return prepared
     with stages.stage("quantize"):
         return quantize(prepared, request)
-
-
-def _with_channels_last_border(
-    captured: torch.export.ExportedProgram,
-    lowered: LoweredProgram,
-    program: Any,
-    prepared: Prepared,
-    request: ExportRequest,
-) -> tuple[LoweredProgram, Any, Prepared]:
-    def build(moved: torch.export.ExportedProgram) -> tuple[LoweredProgram, Any]:
-        again = lower(moved, **lowering_of(request))
-        return again, emit(again)
-
-    built = io_layout.with_channels_last_border(captured, (lowered, program), build)
-    if isinstance(built, str):
-        unchanged = f"--io-layout channels_last changed nothing: {built}"
-        return lowered, program, replace(prepared, warnings=[*prepared.warnings, unchanged])
-    again, program = built
-    # The conversions at the border count as delegated, and are gone in the program.
-    counted = msgspec.structs.replace(again.delegation, delegated_nodes=lowered.delegation.delegated_nodes)
-    return replace(again, delegation=counted), program, prepared

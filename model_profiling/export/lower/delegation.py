@@ -44,12 +44,7 @@ def _with_dtype(node: Any, reason: str) -> str:
     if reason != "invalid dtype":
         return reason
     given = [arg.meta.get("val") for arg in node.all_input_nodes]
-    result = node.meta.get("val")
-    tensors = [
-        value
-        for value in (*given, *(result if isinstance(result, (tuple, list)) else [result]))
-        if isinstance(value, torch.Tensor)
-    ]
+    tensors = [*(value for value in given if isinstance(value, torch.Tensor)), *_results(node)]
     if other := sorted({dtype_name(tensor) for tensor in tensors} - _FLOATS):
         return f"dtype not supported by XNNPACK ({', '.join(other)})"
     if any(isinstance(value, _SIZES) for value in given):
@@ -104,17 +99,15 @@ def _op(node: Any) -> str:
     return str(node.args[0]) if name.startswith("auto_functionalized") and node.args else name
 
 
-def _node(node: Any, delegate: int | None) -> LoweredNode:
+def _results(node: Any) -> list[torch.Tensor]:
     value = node.meta.get("val")
-    tensors = [v for v in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(v, torch.Tensor)]
-    return LoweredNode(
-        name=node.name,
-        op=_op(node),
-        delegate=delegate,
-        shapes=[[d if isinstance(d, int) else str(d) for d in tensor.shape] for tensor in tensors],
-        dtypes=[dtype_name(tensor) for tensor in tensors],
-        source=source_line(node.meta.get("stack_trace") or ""),
-    )
+    return [each for each in (value if isinstance(value, (tuple, list)) else [value]) if isinstance(each, torch.Tensor)]
+
+
+def _node(node: Any, delegate: int | None) -> LoweredNode:
+    shapes = [[d if isinstance(d, int) else str(d) for d in tensor.shape] for tensor in _results(node)]
+    dtypes, source = list(map(dtype_name, _results(node))), source_line(node.meta.get("stack_trace") or "")
+    return LoweredNode(node.name, _op(node), delegate, shapes, dtypes, source)
 
 
 def source_line(stack_trace: str) -> str:
@@ -141,12 +134,6 @@ def short_path(path: str) -> str:
     with contextlib.suppress(ValueError):
         return str(Path(path).relative_to(REPOSITORY))
     return path
-
-
-def shorten_source(place: str) -> str:
-    """Return `path:line` with a shorter path."""
-    path, colon, line = place.rpartition(":")
-    return f"{short_path(path)}{colon}{line}"
 
 
 def summarise(nodes: list[LoweredNode], backend: str, reasons: dict[str, str]) -> Delegation:
@@ -176,14 +163,10 @@ def _reason(node: LoweredNode, backend: str, supported: frozenset[str] | None, r
         return "a custom operator with a kernel of its own, which no delegate takes: there is nothing to rewrite"
     if node.name in reasons:
         return reasons[node.name]
-    if supported is not None and _bare_name(node.op) not in supported:
+    # Without the dialect, as the partitioner knows it: `aten.mean.dim` is `mean.dim`.
+    bare = node.op.partition(".")[2] if node.op.count(".") > 1 else node.op
+    if supported is not None and bare not in supported:
         return "XNNPACK's partitioner does not know this operator"
     if supported is None or not holds(REASONS):
         return UNKNOWN_REASON
     return "XNNPACK supports this operator, but not as it is used here (the partitioner gives no reason)"
-
-
-def _bare_name(op: str) -> str:
-    """Drop the dialect, as the partitioner does: `aten.mean.dim` is `mean.dim`."""
-    parts = op.split(".")
-    return ".".join(parts[1:] if len(parts) > 2 else parts)

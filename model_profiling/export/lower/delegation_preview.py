@@ -1,7 +1,6 @@
 """What an export would delegate, and which values it would still move and why: lowered as an export is, not written."""
 
 import contextlib
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -60,8 +59,9 @@ def preview(request: ExportRequest, announce: Callable[[str], None]) -> Delegati
         with stages.stage("run the eager model"):
             prepared = prepare(loaded, request)
         plain = prepared
-        request, lowered, program, prepared = lower_settled(prepared, request, stages)
-        with stages.stage("look for transposes and copies"), _written(program) as paths:
+        made = lower_settled(prepared, request, stages)
+        request, lowered, prepared = made.request, made.lowered, made.prepared
+        with stages.stage("look for transposes and copies"), _written(lowered.program) as paths:
             layout = _explained(paths, request.io_layout)
             missing, no_runner = _missing(paths, lowered)
         if LAYOUT not in request.rewrites and holds(OPERATORS) and holds(LAYOUT_LOWERING):
@@ -100,12 +100,11 @@ def _missing(paths: ExportPaths, lowered: LoweredProgram) -> tuple[list[Undelega
 
 def _removed(count: int, prepared: Prepared, request: ExportRequest) -> int:
     """Return how many transposes are gone with `--rewrite layout`: lowered again, because only that shows it."""
-    asked, stages = replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages(None, io.StringIO(), lambda _: None)
     try:
-        _, program, _ = lower_prepared(prepared, asked, stages)
+        made = lower_prepared(prepared, replace(request, rewrites=(*request.rewrites, LAYOUT)), Stages())
     except KitError:
         return 0
-    with _written(program) as paths:
+    with _written(made.lowered.program) as paths:
         return max(0, count - _explained(paths, request.io_layout).count)
 
 

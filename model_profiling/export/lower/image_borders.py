@@ -26,6 +26,8 @@ MOST_VALUES = 1 << 16
 BROADCASTING = {
     edge.add.Tensor, edge.sub.Tensor, edge.mul.Tensor, edge.div.Tensor, edge.maximum.default, edge.minimum.default,
 }  # fmt: skip
+# It becomes a convolution, or part of one.
+_NORM = edge._native_batch_norm_legit_no_training.default
 _PLAIN = {*ChannelsLastTaggedReshapePass.memory_sensitive_ops_nchw, edge.view_copy.default}
 # What may be an image: not the integers of quantized ones, which are moved with their scales.
 _DTYPES = (torch.float32, torch.float16, torch.bool)
@@ -62,7 +64,7 @@ def _images_of(graph: torch.fx.Graph, delegated: Container[Any]) -> dict[Any, No
         if (
             sensitive
             or to_nchw(node)
-            or _is_norm(node)
+            or (node.target is operator.getitem and node.args[0].target is _NORM)
             or (not to_nhwc(node) and node.target not in _PLAIN and _follows(node, found))
         ):
             found[node] = None
@@ -74,12 +76,6 @@ def _is_image_shaped(node: Any) -> bool:
     if not isinstance(value, torch.Tensor) or value.dim() != 4 or value.dtype not in _DTYPES:
         return False
     return all(isinstance(size, int) for size in value.shape)
-
-
-def _is_norm(node: Any) -> bool:
-    """Return whether a node is a batch norm's result: it becomes a convolution, or part of one."""
-    norm = edge._native_batch_norm_legit_no_training.default
-    return node.target is operator.getitem and node.args[0].target is norm
 
 
 def _follows(node: Any, images: dict[Any, None]) -> bool:
@@ -126,7 +122,10 @@ class KeepImageOrder(ExportedProgramPassBase):  # type: ignore[misc]
         images = _images_of(graph, tags)
         changed = _constants_beside(exported_program, images)
         opened: dict[Any, Any] = {}
-        changed += sum(_compute_plain(graph, node, opened) for node in images if node not in tags)
+        for node in images:
+            if node not in tags:
+                _compute_plain(graph, node, opened)
+                changed += 1
         changed += sum(_pass_on(graph, node, tags, opened) for node in images if node in tags)
         self.modified |= bool(changed)
         if changed:
@@ -166,7 +165,7 @@ def _constants_beside(program: Any, images: dict[Any, None]) -> int:
     return count
 
 
-def _compute_plain(graph: torch.fx.Graph, node: Any, opened: dict[Any, Any]) -> bool:
+def _compute_plain(graph: torch.fx.Graph, node: Any, opened: dict[Any, Any]) -> None:
     """Let a portable operator compute on images' memory, and hand its result on as the image it is."""
 
     def plain(entry: Any) -> Any:
@@ -185,7 +184,6 @@ def _compute_plain(graph: torch.fx.Graph, node: Any, opened: dict[Any, Any]) -> 
         image = _permuted(graph, made, TO_NCHW, node)
         opened[image] = made
         node.replace_all_uses_with(image)
-    return True
 
 
 def _pass_on(graph: torch.fx.Graph, node: Any, tags: dict[Any, str], opened: dict[Any, Any]) -> bool:

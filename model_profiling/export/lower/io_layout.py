@@ -14,7 +14,8 @@ from torch.export.graph_signature import InputKind, OutputKind
 
 from model_profiling.base import files
 from model_profiling.base.errors import shortly
-from model_profiling.export.rewrites.graph import copy_program, recompute
+from model_profiling.export.lower.lowering import LoweredProgram, emit, lower
+from model_profiling.export.rewrites.graph import base, copy_program, recompute
 from model_profiling.formats import pte
 from model_profiling.formats.pte import Method, TensorSpec, borders
 from model_profiling.formats.pte.dataflow import DataFlow, data_flow
@@ -38,27 +39,27 @@ class Border:
         return Border(self.inputs - inputs, self.outputs - outputs)
 
 
-Built = tuple[Any, Any]
-
-
 def with_channels_last_border(
-    captured: torch.export.ExportedProgram, plain: Built, build: Callable[[torch.export.ExportedProgram], Built]
-) -> Built | str:
-    """Build the program again with channels-last inputs and outputs; where that saves no layout change, say why.
+    captured: torch.export.ExportedProgram, plain: LoweredProgram, how: dict[str, Any]
+) -> LoweredProgram | str:
+    """Lower a program again with channels-last inputs and outputs; where that saves no layout change, say why.
 
-    `plain` is what `build` gave for `captured`: the lowered graph, and the program that ExecuTorch emitted.
+    `plain` is what lowering gave without; `how` it is told to lower.
     """
-    method, flow = read_emitted(plain[1])
-    if flow is None or method is None or not _same_signature(captured, method):
+    method, flow = read_emitted(plain.program)
+    signature = captured.graph_signature
+    inputs = sum(spec.kind == InputKind.USER_INPUT for spec in signature.input_specs)
+    outputs = sum(spec.kind == OutputKind.USER_OUTPUT for spec in signature.output_specs)
+    if flow is None or method is None or (inputs, outputs) != (len(method.inputs), len(method.outputs)):
         return "it is not known which operators read its inputs and make its outputs"
     border = Border(frozenset(borders.inputs_to_nhwc(flow)), frozenset(borders.outputs_to_nchw(flow)))
     why = "no 4-D input or output is transposed at the border of the program"
     while border:
         try:
-            built = build(_moved(captured, border))
+            built = emit(lower(_moved(captured, border), **how))
         except Exception as error:  # noqa: BLE001 - lowering raises whatever it likes, and there is a program that works
             return f"lowering failed ({shortly(error)})"
-        method, after = read_emitted(built[1])
+        method, after = read_emitted(built.program)
         assert method is not None  # it was known before
         left = border.without(
             _kept(method.inputs, after, borders.changed_inputs), _kept(method.outputs, after, borders.changed_outputs)
@@ -94,14 +95,6 @@ def _layout_changes(flow: DataFlow) -> int:
     return sum(borders.changes_layout(flow, position) for position in range(len(flow.steps)))
 
 
-def _same_signature(captured: torch.export.ExportedProgram, method: Method) -> bool:
-    """Return whether the graph's inputs and outputs are those of the method, place by place."""
-    signature = captured.graph_signature
-    inputs = sum(spec.kind == InputKind.USER_INPUT for spec in signature.input_specs)
-    outputs = sum(spec.kind == OutputKind.USER_OUTPUT for spec in signature.output_specs)
-    return (inputs, outputs) == (len(method.inputs), len(method.outputs))
-
-
 def _moved(captured: torch.export.ExportedProgram, border: Border) -> torch.export.ExportedProgram:
     """Return a copy of the captured program whose inputs and outputs of `border` are channels-last."""
     moved = copy_program(captured)
@@ -124,9 +117,9 @@ def _turn_input(graph: torch.fx.Graph, node: torch.fx.Node) -> None:
     """
     node.meta["val"] = node.meta["val"].contiguous(memory_format=torch.channels_last)
     for reader in list(node.users):
-        if _is(reader, _QUANTIZE):
+        if base(reader) == _QUANTIZE:
             recompute(reader)
-            for dequantized in [user for user in reader.users if _is(user, _DEQUANTIZE)]:
+            for dequantized in [user for user in reader.users if base(user) == _DEQUANTIZE]:
                 recompute(dequantized)
                 readers = list(dequantized.users)
                 with graph.inserting_after(dequantized):
@@ -158,7 +151,7 @@ def _converted(graph: torch.fx.Graph, node: torch.fx.Node, memory_format: torch.
     """Return a copy in another layout; of a dequantized tensor, quantized and dequantized again for lowering."""
     copied = graph.call_function(torch.ops.aten._to_copy.default, (node,), {"memory_format": memory_format})
     recompute(copied)
-    if not _is(node, _DEQUANTIZE):
+    if base(node) != _DEQUANTIZE:
         return copied
     with graph.inserting_after(copied):
         quantize = torch.ops.quantized_decomposed.quantize_per_tensor.default
@@ -168,9 +161,3 @@ def _converted(graph: torch.fx.Graph, node: torch.fx.Node, memory_format: torch.
         dequantized = graph.call_function(node.target, (quantized, *node.args[1:]), dict(node.kwargs))
     recompute(dequantized)
     return dequantized
-
-
-def _is(node: Any, name: str) -> bool:
-    return isinstance(node, torch.fx.Node) and name == getattr(
-        getattr(node.target, "overloadpacket", None), "__name__", ""
-    )

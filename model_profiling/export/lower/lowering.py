@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +24,7 @@ from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import permutation_of, remove_unused, replace_uses
 from model_profiling.export.rewrites.runnable import runnable
 from model_profiling.store.artifacts import Delegation
-from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.captured_graphs import OPERATORS, Call
 from model_profiling.upstream.emission import initial_values_pass, register_quantized_kernels
 from model_profiling.upstream.faster_lowering import faster_lowering, lowering_way
 from model_profiling.upstream.reliance import holds
@@ -121,14 +121,14 @@ class LoweredProgram:
     keeps_images: bool = False
     # How it was lowered: `faster`, or `stock: ` and the reason.
     way: str = ""
+    # What ExecuTorch emits of it.
+    program: Any = None
 
 
-def capture(
-    module: torch.nn.Module, inputs: tuple[Any, ...], keywords: dict[str, Any], dynamic_shapes: Any
-) -> torch.export.ExportedProgram:
+def capture(module: torch.nn.Module, call: Call, dynamic_shapes: Any = None) -> torch.export.ExportedProgram:
     """Trace the module into a graph with torch.export."""
     with torch.no_grad():
-        program = torch.export.export(module, inputs, keywords, dynamic_shapes=dynamic_shapes)
+        program = torch.export.export(module, *call, dynamic_shapes=dynamic_shapes)
     if any(getattr(node.target, "namespace", "") == "llama" for node in program.graph.nodes):
         remove_inverse_transposes(program)
     if holds(OPERATORS):
@@ -187,26 +187,22 @@ def lowering_of(request: ExportRequest) -> dict[str, Any]:
     return {**how, "keep_layout": keep_layout, "leave_out": leave_out}
 
 
-def emit(lowered: LoweredProgram) -> Any:
+def emit(lowered: LoweredProgram) -> LoweredProgram:
     """Plan the memory and make the program.
 
     ExecuTorch takes what a program writes into to be zero at first; buffers that begin with other values are stored.
     """
-    names = _set_at_first(lowered.edge.exported_program())
-    # torch.export's own default passes stay: this one comes after them.
-    passes = [initial_values_pass(names)] if names else []
-    return _faster_or_stock(lambda: lowered.edge.to_executorch(ExecutorchBackendConfig(passes=passes)))[0]
-
-
-def _set_at_first(program: torch.export.ExportedProgram) -> list[str]:
-    """Return the graph's names of buffers that the program changes and that are not zero before."""
-    signature = program.graph_signature
-    names = {target: name for name, target in signature.inputs_to_buffers.items()}
-    values = {
-        target: program.state_dict.get(target, program.constants.get(target))
-        for target in signature.buffers_to_mutate.values()
+    graph = lowered.edge.exported_program()
+    changed = graph.graph_signature.buffers_to_mutate.values()
+    held = {
+        name: graph.state_dict.get(target, graph.constants.get(target))
+        for name, target in graph.graph_signature.inputs_to_buffers.items()
+        if target in changed
     }
-    return [names[target] for target, value in values.items() if value is not None and bool(value.any())]
+    names = [name for name, value in held.items() if value is not None and bool(value.any())]
+    # torch.export's own default passes stay: this one comes after them.
+    config = ExecutorchBackendConfig(passes=[initial_values_pass(names)] if names else [])
+    return replace(lowered, program=_faster_or_stock(lambda: lowered.edge.to_executorch(config))[0])
 
 
 def _lower_in_place(

@@ -19,13 +19,13 @@ from model_profiling.export.numerics.taps import TappedLayer, layers_of
 from model_profiling.export.prepare import samples
 from model_profiling.export.prepare.kept_layers import nodes_in_changed_memory
 from model_profiling.export.prepare.preparation import Prepared, prepare
-from model_profiling.export.prepare.samples import Call, npy_bytes
+from model_profiling.export.prepare.samples import npy_bytes
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites.graph import is_mutable
 from model_profiling.export.stages import Announce, Stages
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import own_copy, own_inputs
-from model_profiling.upstream.captured_graphs import flat_inputs
+from model_profiling.upstream.captured_graphs import Call, flat_inputs
 
 Load = Callable[[], LoadedModel]
 
@@ -43,22 +43,19 @@ class GraphPair:
 
 def graph_pair(request: ExportRequest, load: Load, said: io.StringIO, announce: Announce) -> GraphPair:
     """Load a model and capture it twice: in the dtype that is asked for, and in fp32."""
-    stages = Stages(None, said, announce)
+    stages = Stages(said=said, announce=announce)
     with stages.stage("load the model"):
         # Taps want sizes that are known; those of the example inputs are.
         loaded = replace(load(), dynamic_shapes=None)
     # To prepare a model converts its weights in place.
-    inputs, keywords = own_inputs((loaded.inputs, loaded.keyword_inputs))
-    twin = replace(loaded, module=own_copy(loaded.module).eval(), inputs=inputs, keyword_inputs=keywords)
+    twin = replace(loaded, module=own_copy(loaded.module).eval())
     with stages.stage("run the eager model"):
         prepared = prepare(loaded, request)
-        given = prepared.model.inputs, prepared.model.keyword_inputs
-        inputs, keywords = samples.as_dtype(own_inputs(given), torch.float32)
-        fp32 = Prepared(replace(twin, inputs=inputs, keyword_inputs=keywords), prepared.inputs, prepared.outputs, [])
+        call = samples.as_dtype(own_inputs(prepared.model.call), torch.float32)
+        fp32 = Prepared(replace(twin, call=call), prepared.inputs, prepared.outputs, [])
     ours, prepared = capture_prepared(prepared, request, stages)
     reference, _ = capture_prepared(fp32, replace(request, dtype=FP32, keep_fp32=()), stages)
-    calls = [(each.model.inputs, each.model.keyword_inputs) for each in (prepared, fp32)]
-    return GraphPair(ours, reference, calls[0], calls[1], lowering_of(request))
+    return GraphPair(ours, reference, prepared.model.call, call, lowering_of(request))
 
 
 @dataclass
@@ -164,9 +161,9 @@ class LayersApart:
                     made if quantizer is None else _copied(graph, quantizer, {**copies, node: made})
                 )
         graph.output(tuple(outputs[layer.reference] for layer in group))
-        captured = capture(torch.fx.GraphModule(self._module, graph), tuple(inputs), {}, None)
+        captured = capture(torch.fx.GraphModule(self._module, graph), (tuple(inputs), {}))
         program = home / "apart.pte"
-        files.write_bytes(program, bytes(emit(lower(captured, **self._lowering)).buffer))
+        files.write_bytes(program, bytes(emit(lower(captured, **self._lowering)).program.buffer))
         for number, tensor in enumerate(inputs):
             files.write_bytes(home / f"input_{number}.npy", npy_bytes(tensor))
         return program, tuple(home / f"input_{number}.npy" for number in range(len(inputs)))

@@ -14,13 +14,12 @@ from model_profiling.analysis.accuracy.numerics import Gap
 from model_profiling.base.errors import RunError
 from model_profiling.base.npy import read_values
 from model_profiling.export.numerics.taps import TappedLayer
-from model_profiling.export.prepare.samples import Call
 from model_profiling.pipeline.axes import accelerator
 from model_profiling.pipeline.phase_experiments import usual_method
 from model_profiling.platforms.base import LaunchRequest, Platform
 from model_profiling.runner.features import feature_label
 from model_profiling.runner.protocol import TensorInfo
-from model_profiling.upstream.captured_graphs import flat_inputs
+from model_profiling.upstream.captured_graphs import Call, flat_inputs
 
 # Takes a node's name and its value, and gives the value to go on with.
 Seen = Callable[[str, torch.Tensor], torch.Tensor]

@@ -89,8 +89,7 @@ def _names(alarms: list[Alarm]) -> list[str]:
 
 def _neighbours(names: list[str], layers: list[TappedLayer]) -> list[str]:
     """Return the layers that read those named, or are read by them."""
-    by_name = {layer.reference: layer for layer in layers}
-    found = []
+    by_name, found = {layer.reference: layer for layer in layers}, []
     for layer in layers:
         readers = [by_name[reader].own_name for reader in layer.readers if reader in by_name]
         found += readers if layer.own_name in names else []

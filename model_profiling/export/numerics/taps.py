@@ -129,7 +129,7 @@ def tapped_program(ours: torch.export.ExportedProgram, nodes: list[str], lowerin
     assert names == nodes
     lowered = lower(program, **lowering)
     strip_taps(lowered.edge)
-    return bytes(emit(lowered).buffer)
+    return bytes(emit(lowered).program.buffer)
 
 
 def _drop_what_does_nothing(program: torch.export.ExportedProgram, wanted: set[str]) -> None:

@@ -14,13 +14,13 @@ from model_profiling.export.prepare import quantization, samples
 from model_profiling.export.prepare.samples import dtype_cost, run_eagerly
 from model_profiling.export.request import ExportRequest
 from model_profiling.export.rewrites import apply, layout, matches, norm
-from model_profiling.export.rewrites.graph import replace_each
+from model_profiling.export.rewrites.graph import rewrite_nodes
 from model_profiling.export.rewrites.runnable import give_own_weights
 from model_profiling.models.loading import LoadedModel, load_model
 from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import own_inputs, restored_state
 from model_profiling.store.artifacts import CalibrationRecord, DtypeCost, RewriteChoice
-from model_profiling.upstream.captured_graphs import OPERATORS
+from model_profiling.upstream.captured_graphs import OPERATORS, leaves, mapped_tensors, tensors_of
 from model_profiling.upstream.reliance import holds
 
 
@@ -56,18 +56,17 @@ class Prepared:
 
 def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
     """Bring model and inputs to the dtype and layout asked for, and compute the outputs to hold a run against."""
-    module, inputs, keywords = loaded.module, loaded.inputs, loaded.keyword_inputs
-    half = dtype_of(request.dtype).halves
+    module, call, half = loaded.module, loaded.call, dtype_of(request.dtype).halves
     if half:
-        inputs, keywords = samples.as_dtype((inputs, keywords), torch.float16)
+        call = samples.as_dtype(call, torch.float16)
     if request.memory_format == "channels_last":
         # The weights stay as they are: XNNPACK and the portable kernels both refuse weights that are not NCHW.
-        inputs, keywords = samples.as_channels_last((inputs, keywords))
-    call, keyword_call = samples.as_dtype(own_inputs((inputs, keywords)), torch.float32)
-    explained = explained_call(module, loaded.inputs, loaded.keyword_inputs, loaded.origin)
-    with explained, restored_state(module), torch.no_grad():
-        outputs, names = samples.answered(module(*call, **keyword_call))
-    other, answers = samples.shuffled((inputs, keywords)), list[torch.Tensor]()
+        last = torch.channels_last
+        call = mapped_tensors(lambda each: each.contiguous(memory_format=last) if each.dim() == 4 else each, call)
+    inputs, keywords = samples.as_dtype(own_inputs(call), torch.float32)
+    with explained_call(module, loaded.call, loaded.origin), restored_state(module), torch.no_grad():
+        outputs, names = samples.answered(module(*inputs, **keywords))
+    other, answers = samples.shuffled(call), list[torch.Tensor]()
     with beside("the program was checked with one input only"):
         answers = run_eagerly(module, samples.as_dtype(other, torch.float32))
     cost, weights = None, {}
@@ -77,28 +76,26 @@ def prepare(loaded: LoadedModel, request: ExportRequest) -> Prepared:
             held = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
             weights = {name: value.detach().clone() for name, value in held}
         module = module.half()
-        cost = dtype_cost(module, (inputs, keywords), outputs)
+        cost = dtype_cost(module, call, outputs)
         outputs = samples.as_dtype(outputs, torch.float16)
     warnings = []
-    if others := samples.other_leaves((inputs, keywords)):
+    if others := [type(leaf).__name__ for leaf in leaves(call) if not isinstance(leaf, torch.Tensor)]:
         warnings.append(f"the model also takes {', '.join(others)}: the kit's runner passes tensors only")
     if (request.backend, request.memory_format) == ("portable", "channels_last"):
         # Seen with ExecuTorch 1.5.1: either the runtime refuses the dim order, or the numbers are wrong.
         warnings.append("portable kernels do not reshape or permute channels-last tensors correctly: check the outputs")
     warnings += suspicious(samples.arrays_of(outputs), " of the eager model")
-    model = replace(loaded, module=module, inputs=inputs, keyword_inputs=keywords)
-    found = Prepared(model, samples.tensors_of((inputs, keywords)), outputs, warnings, cost, weights=weights)
-    return replace(found, second=(samples.tensors_of(other), answers), names=names)
+    model, second = replace(loaded, module=module, call=call), (tensors_of(other), answers)
+    return Prepared(model, tensors_of(call), outputs, warnings, cost, weights=weights, second=second, names=names)
 
 
 def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
     """Quantize the model as the dtype asks for it."""
     model, dtype = prepared.model, request.dtype
-    module, call = model.module, (model.inputs, model.keyword_inputs)
-    calibration = None
+    module, call, calibration = model.module, model.call, None
     if dtype_of(dtype).quantized == "graph":
         # Before quantization splits each layer into several nodes.
-        captured = capture(module, *call, model.dynamic_shapes)
+        captured = capture(module, call, model.dynamic_shapes)
         give_own_weights(captured, each=True)
         before = [name for name, rewrite in REWRITES.items() if not rewrite.after_quantization]
         prepared = rewrite(captured, request, prepared, before)
@@ -106,7 +103,7 @@ def quantize(prepared: Prepared, request: ExportRequest) -> Prepared:
         if (folder := request.calibration) is not None:
             batches = list(quantization.calibration_calls(folder, call))
             calibration = CalibrationRecord(str(folder), len(batches), files.folder_sha256(folder, "*.npy"))
-        module = quantization.quantized_graph(captured.module(), *call, dtype, batches, request.keep_fp32)
+        module = quantization.quantized_graph(captured.module(), dtype, batches, request.keep_fp32)
     else:
         module = quantization.quantized_weights(module, dtype, request.keep_fp32)
     cost = dtype_cost(module, call, prepared.outputs)
@@ -135,7 +132,7 @@ def _apply(name: str, program: torch.export.ExportedProgram, request: ExportRequ
         return 0  # portable kernels compute in the order that the model has
     if name == LAYOUT:
         # Their answers would hide whether the layout is right.
-        replace_each(program, norm.wrong_in_half(program), norm.write)
+        rewrite_nodes(program, norm.WRONG_IN_HALF)
     if name == LAYOUT and request.io_layout == "channels_last":
         # What is to be handed out as it lies in memory is not turned.
         return layout.apply(program, large_by_rows=False)

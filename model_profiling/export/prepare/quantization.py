@@ -15,14 +15,12 @@ from model_profiling.base.dtypes import CALIBRATED, dtype_of
 from model_profiling.base.errors import InputError
 from model_profiling.base.npy import read_npy
 from model_profiling.export.prepare.kept_layers import Names, is_kept, not_kept, refuse_unknown_modules
-from model_profiling.export.prepare.samples import Call
 from model_profiling.export.rewrites.graph import PADDING, VIEWS, arguments
 from model_profiling.models.state import restored_state
-from model_profiling.upstream.captured_graphs import OPERATORS, leaves, mapped, with_leaves
+from model_profiling.upstream.captured_graphs import OPERATORS, Call, mapped_tensors, tensors_of, with_tensors
 from model_profiling.upstream.reliance import holds
 from model_profiling.upstream.xnnpack_lowering import quantizer
 
-Inputs = tuple[Any, ...]
 # Says of an operator whether it may be quantized.
 Allowed = Callable[[torch.fx.Node], bool]
 
@@ -32,9 +30,7 @@ GROUPS = (128, 64, 32)
 _ALL_LAYERS = f"Use --dtype {' or '.join(CALIBRATED)}, which quantizes convolutions too."
 
 
-def quantized_graph(
-    graph: torch.nn.Module, inputs: Inputs, keywords: dict[str, Any], dtype: str, calls: list[Call], keep: Names = ()
-) -> torch.nn.Module:
+def quantized_graph(graph: torch.nn.Module, dtype: str, calls: list[Call], keep: Names = ()) -> torch.nn.Module:
     """Quantize a captured graph: all through if the dtype is calibrated, or else its linear layers only.
 
     Weights are quantized per channel. Activations are per tensor and symmetric, with ranges that `calls` set, or, of
@@ -47,7 +43,7 @@ def quantized_graph(
     state = [name for name, _ in graph.named_buffers()]
     prepared = prepare_pt2e(graph, _quantizer(not asked.calibrated, asked.weight_bits, allowed))
     with restored_state(prepared, state), torch.no_grad():
-        for given, named in calls if asked.calibrated else [(inputs, keywords)]:
+        for given, named in calls if asked.calibrated else calls[:1]:
             prepared(*given, **named)
     converted = convert_pt2e(prepared)
     if asked.calibrated:
@@ -147,22 +143,24 @@ def varied_calls(call: Call, seed: int) -> list[Call]:
     calibration on real data.
     """
     generator = torch.Generator().manual_seed(seed)
-    varied = [mapped(lambda leaf: _vary(leaf, generator), call) for _ in range(_NOISY_RUNS)]
-    return [call, *varied]
+
+    def vary(tensor: torch.Tensor) -> torch.Tensor:
+        """Add noise in proportion to the tensor's own spread; integers (token ids, masks) stay as they are."""
+        if not tensor.is_floating_point() or tensor.numel() < 2:
+            return tensor
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float32).to(tensor.dtype)
+        return tensor + _NOISE * tensor.std() * noise
+
+    return [call, *(mapped_tensors(vary, call) for _ in range(_NOISY_RUNS))]
 
 
 def calibration_calls(directory: Path, call: Call) -> Iterator[Call]:
     """Return what to call the model with, one after another; `call` are its example inputs."""
-    example = leaves(call)
-    places = [index for index, leaf in enumerate(example) if isinstance(leaf, torch.Tensor)]
-    for sample in _samples(directory, len(places)):
-        wanted = [example[index] for index in places]
-        parts = [_batches(path, like, len(places) == 1) for path, like in zip(sample, wanted, strict=True)]
+    wanted = tensors_of(call)
+    for sample in _samples(directory, len(wanted)):
+        parts = [_batches(path, like, len(wanted) == 1) for path, like in zip(sample, wanted, strict=True)]
         for batch in zip(*parts, strict=True):
-            given = list(example)
-            for index, tensor in zip(places, batch, strict=True):
-                given[index] = tensor
-            yield with_leaves(call, given)
+            yield with_tensors(call, batch)
 
 
 def _samples(directory: Path, count: int) -> list[list[Path]]:
@@ -216,11 +214,3 @@ def _batches(path: Path, like: torch.Tensor, alone: bool) -> list[torch.Tensor]:
             "Give samples of the model's own size, or several of them on top of each other.",
         )
     return [torch.from_numpy(np.ascontiguousarray(part)).to(like.dtype) for part in parts]
-
-
-def _vary(leaf: Any, generator: torch.Generator) -> Any:
-    """Add noise in proportion to the tensor's own spread; integers (token ids, masks) stay as they are."""
-    if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point() or leaf.numel() < 2:
-        return leaf
-    noise = torch.randn(leaf.shape, generator=generator, dtype=torch.float32).to(leaf.dtype)
-    return leaf + _NOISE * leaf.std() * noise

@@ -19,10 +19,8 @@ from model_profiling.formats.pte import TensorSpec
 from model_profiling.models.loading import LoadedModel
 from model_profiling.models.state import own_inputs, restored_state
 from model_profiling.store.artifacts import DtypeCost, TensorFile
-from model_profiling.upstream.captured_graphs import leaves, mapped, named_leaves
+from model_profiling.upstream.captured_graphs import Call, mapped_tensors, named_leaves, tensors_of
 
-# What a model is called with: positional and keyword inputs.
-Call = tuple[tuple[Any, ...], dict[str, Any]]
 _NUMPY = (torch.float16, torch.float32, torch.float64)
 # What rounding changes of a number in fp32, with some room.
 _LAST_DIGITS = 1e-6
@@ -30,29 +28,15 @@ _LAST_DIGITS = 1e-6
 
 def as_dtype(value: Any, dtype: torch.dtype) -> Any:
     """Convert the floating-point tensors of nested inputs; token ids, masks and plain numbers stay as they are."""
-
-    def convert(leaf: Any) -> Any:
-        return leaf.to(dtype) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf
-
-    return mapped(convert, value)
-
-
-def as_channels_last(value: Any) -> Any:
-    """Store the 4-D tensors of nested inputs with their channels last; their logical shape stays NCHW."""
-
-    def convert(leaf: Any) -> Any:
-        four = isinstance(leaf, torch.Tensor) and leaf.dim() == 4
-        return leaf.contiguous(memory_format=torch.channels_last) if four else leaf
-
-    return mapped(convert, value)
+    return mapped_tensors(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor, value)
 
 
 def shuffled(value: Any) -> Any:
     """Return other inputs of the same kind: values in another order, floats smaller; masks and single numbers stay."""
     generator = torch.Generator().manual_seed(1)
 
-    def change(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor) or leaf.numel() < 2 or leaf.dtype == torch.bool:
+    def change(leaf: torch.Tensor) -> torch.Tensor:
+        if leaf.numel() < 2 or leaf.dtype == torch.bool:
             return leaf
         mixed = leaf.flatten()[torch.randperm(leaf.numel(), generator=generator)].reshape(leaf.shape)
         if leaf.is_floating_point():
@@ -60,7 +44,7 @@ def shuffled(value: Any) -> Any:
             mixed = mixed * factors if leaf.any() else factors
         return torch.empty_like(leaf).copy_(mixed)
 
-    return mapped(change, value)
+    return mapped_tensors(change, value)
 
 
 def answered(result: Any) -> tuple[list[torch.Tensor], list[str]]:
@@ -69,21 +53,11 @@ def answered(result: Any) -> tuple[list[torch.Tensor], list[str]]:
     return [leaf.clone() for leaf, _ in pairs], [name for _, name in pairs]
 
 
-def tensors_of(value: Any) -> list[torch.Tensor]:
-    """Flatten nested values to their tensors, in pytree order."""
-    return [leaf for leaf in leaves(value) if isinstance(leaf, torch.Tensor)]
-
-
 def run_eagerly(module: torch.nn.Module, call: Call) -> list[torch.Tensor]:
     """Return the tensors that a model answers to inputs, both of which stay as they are."""
     inputs, keywords = own_inputs(call)
     with restored_state(module), torch.no_grad():
         return [tensor.clone() for tensor in tensors_of(module(*inputs, **keywords))]
-
-
-def other_leaves(value: Any) -> list[str]:
-    """Name the types of the leaves that are no tensors, which a runner that passes tensors cannot pass."""
-    return [type(leaf).__name__ for leaf in leaves(value) if not isinstance(leaf, torch.Tensor)]
 
 
 def arrays_of(tensors: list[torch.Tensor]) -> list[Array]:
@@ -137,7 +111,7 @@ def not_comparable(model: LoadedModel) -> dict[int, str]:
     with the last digits of its inputs."""
 
     def outputs(change: float) -> list[np.ndarray[Any, Any]]:
-        call = as_dtype(own_inputs((model.inputs, model.keyword_inputs)), torch.float32)
+        call = as_dtype(own_inputs(model.call), torch.float32)
         for tensor in tensors_of(call):
             if tensor.is_floating_point() and change:
                 noise = torch.empty_like(tensor).uniform_(-change, change, generator=torch.Generator().manual_seed(0))

@@ -21,7 +21,7 @@ from model_profiling.models.refused_inputs import explained_call
 from model_profiling.models.state import changed_buffers, restored_state
 from model_profiling.pipeline.phase_experiments import Lengths, chosen_phases
 from model_profiling.store.artifacts import ExportPaths, SequenceRecord
-from model_profiling.upstream.captured_graphs import mapped
+from model_profiling.upstream.captured_graphs import tensors_of, with_tensors
 
 TOKENS = "tokens.npy"
 LONGEST = 640
@@ -112,15 +112,13 @@ class TokenModel:
         with restored_state(module), torch.no_grad():
             for start in range(0, len(tokens), self.longest_call):
                 inputs, keywords = self._call(tokens[start : start + self.longest_call], start)
-                answer = next(iter(samples.tensors_of(module(*inputs, **keywords))), torch.empty(0)).clone()
+                answer = next(iter(tensors_of(module(*inputs, **keywords))), torch.empty(0)).clone()
         last = answer.flatten()[-answer.shape[-1] :] if answer.dim() else answer.flatten()
         return last.to(torch.float32)
 
     def _call(self, tokens: torch.Tensor, start: int) -> Any:
         places = torch.arange(start, start + len(tokens)) if self.each else torch.tensor([start])
-        ours = iter((tokens[None], places))
-        call = (self.model.inputs, self.model.keyword_inputs)
-        return mapped(lambda leaf: next(ours) if isinstance(leaf, torch.Tensor) else leaf, call)
+        return with_tensors(self.model.call, (tokens[None], places))
 
 
 def _answer(reader: TokenModel, tokens: torch.Tensor, index: int, answers: dict[int, torch.Tensor]) -> bool:
@@ -137,7 +135,7 @@ def _answer(reader: TokenModel, tokens: torch.Tensor, index: int, answers: dict[
 
 
 def _reader(model: LoadedModel) -> TokenModel | None:
-    tensors = samples.tensors_of((model.inputs, model.keyword_inputs))
+    tensors = tensors_of(model.call)
     if len(tensors) != 2 or any(tensor.dtype != torch.int64 for tensor in tensors):
         return None
     tokens, places = tensors
@@ -145,8 +143,8 @@ def _reader(model: LoadedModel) -> TokenModel | None:
         return None
     if int(places[0]) != 0:
         return None  # the sample is one step of many: nothing says what came before
-    with explained_call(model.module, model.inputs, model.keyword_inputs, model.origin):
-        state = changed_buffers(model.module, model.inputs, model.keyword_inputs)
+    with explained_call(model.module, model.call, model.origin):
+        state = changed_buffers(model.module, model.call)
     if not state:
         return None
     # One dimension of a cache of keys or values is its number of tokens.
@@ -162,7 +160,7 @@ def _token_dimension(model: LoadedModel) -> tuple[bool, int | None]:
     if model.dynamic_shapes is None:
         return False, None
     names = list(inspect.signature(model.module.forward).parameters)
-    given = {**dict(zip(names, model.inputs, strict=False)), **model.keyword_inputs}
+    given = {**dict(zip(names, model.call[0], strict=False)), **model.call[1]}
     shapes = model.dynamic_shapes
     spec = _first_spec(given if isinstance(shapes, Mapping) else tuple(given.values()), shapes)
     if spec is None:
@@ -182,4 +180,4 @@ def _first_spec(value: Any, spec: Any) -> Any:
         pairs = [(each, spec.get(name)) for name, each in value.items()] if isinstance(spec, Mapping) else []
     else:
         pairs = list(zip(value, spec, strict=False)) if isinstance(value, (tuple, list)) else []
-    return next((_first_spec(*pair) for pair in pairs if samples.tensors_of(pair[0])), None)
+    return next((_first_spec(*pair) for pair in pairs if tensors_of(pair[0])), None)

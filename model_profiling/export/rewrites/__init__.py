@@ -1,43 +1,36 @@
 """Rewrites of the captured graph: the same answers from less work, or with more of it delegated.
 
-base/rewrites.py is their table, and `DONE_BY` says what does each: a module of this folder, or a part of one, with two
-functions. `find(program)` returns the nodes that it would change and leaves the program as it is, so that every export
-can record which rewrites are worth trying; `write(program, node)` returns what stands in the place of one. What changes
-more than such nodes has `apply(program)` instead, which returns how many there were.
+base/rewrites.py is their table, and `DONE_BY` says what does each: rows of calls that fit, so that every export can
+record which rewrites are worth trying, and of what is written in their place. `layout` rebuilds the whole graph.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
-from model_profiling.base.rewrites import REWRITES
+from model_profiling.base.rewrites import LAYOUT, REWRITES
 from model_profiling.export.beside import beside
 from model_profiling.export.lower.delegation import node_line
 from model_profiling.export.rewrites import activations, attention, copies, layout, norm, reductions, upsample
-from model_profiling.export.rewrites.graph import replace_each
+from model_profiling.export.rewrites.graph import Rewrites, find_sites, rewrite_nodes
 
-DONE_BY: dict[str, Any] = {
-    "attention": attention,
-    "copies": copies,
+DONE_BY: dict[str, Rewrites] = {
+    "attention": attention.REWRITES,
+    "copies": copies.REWRITES,
     "cumsum": reductions.CUMSUM,
     "gelu-tanh": activations.GELU_TANH,
     "hardsigmoid": activations.HARDSIGMOID,
     "keepdim": reductions.KEEPDIM,
-    "layout": layout,
     "mean": reductions.MEAN,
-    "norm": norm,
+    "norm": norm.REWRITES,
     "silu": activations.SILU,
-    "upsample": upsample,
+    "upsample": upsample.REWRITES,
 }
 
 
 def apply(name: str, program: torch.export.ExportedProgram) -> int:
     """Do one rewrite to a program; return how many places changed."""
-    rewrite = DONE_BY[name]
-    if hasattr(rewrite, "apply"):
-        return int(rewrite.apply(program))
-    return replace_each(program, rewrite.find(program), rewrite.write)
+    return layout.apply(program) if name == LAYOUT else rewrite_nodes(program, DONE_BY[name])
 
 
 def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(REWRITES)) -> dict[str, list[str]]:
@@ -48,5 +41,6 @@ def matches(program: torch.export.ExportedProgram, names: Iterable[str] = tuple(
     found = {}
     for name in names:
         with beside(f"whether --rewrite {name} would change something is not known"):
-            found[name] = [node_line(node) for node in DONE_BY[name].find(program)]
+            nodes = layout.find(program) if name == LAYOUT else find_sites(program, DONE_BY[name])
+            found[name] = [node_line(node) for node in nodes]
     return found

@@ -14,43 +14,42 @@ import math
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import NodeRewrite, in_half_precision, step
+from model_profiling.export.rewrites.graph import NodeRewrite, Site, is_replaceable
 
 aten = torch.ops.aten
 _LINEAR = math.sqrt(8 / math.pi)
 _CUBIC = 0.044715 * _LINEAR
 
 
-def _of(write: Any, *targets: Any) -> NodeRewrite:
-    return NodeRewrite(lambda program: in_half_precision(program, *targets), write)
+def _in_half(site: Site) -> bool:
+    """Return whether it gives fp16 and can be replaced by a new tensor."""
+    return bool(site.value.dtype == torch.float16) and is_replaceable(site.node)
 
 
-def _gelu(program: ExportedProgram, node: Any) -> Any:
-    x = node.args[0]
-    square = step(program, node, aten.mul.Tensor, x, x)
-    slope = step(program, node, aten.add.Tensor, step(program, node, aten.mul.Tensor, square, _CUBIC), _LINEAR)
-    gate = step(program, node, aten.sigmoid.default, step(program, node, aten.mul.Tensor, x, slope))
-    return step(program, node, aten.mul.Tensor, x, gate)
+def _gelu(site: Site) -> Any:
+    x = site.source
+    square = site(aten.mul.Tensor, x, x)
+    slope = site(aten.add.Tensor, site(aten.mul.Tensor, square, _CUBIC), _LINEAR)
+    return site(aten.mul.Tensor, x, site(aten.sigmoid.default, site(aten.mul.Tensor, x, slope)))
 
 
-def _hardsigmoid(program: ExportedProgram, node: Any) -> Any:
-    sloped = step(program, node, aten.mul.Tensor, node.args[0], 1 / 6)
-    return step(program, node, aten.hardtanh.default, step(program, node, aten.add.Tensor, sloped, 0.5), 0.0, 1.0)
+def _hardsigmoid(site: Site) -> Any:
+    sloped = site(aten.mul.Tensor, site.source, 1 / 6)
+    return site(aten.hardtanh.default, site(aten.add.Tensor, sloped, 0.5), 0.0, 1.0)
 
 
-def _silu(program: ExportedProgram, node: Any) -> Any:
+def _silu(site: Site) -> Any:
     """Write x * sigmoid(x) for a SiLU, and a * sigmoid(b) for a GLU."""
-    x = gated = node.args[0]
-    if node.target is aten.glu.default:
-        dim = node.args[1] if len(node.args) > 1 else -1
+    x = gated = site.source
+    if site.node.target is aten.glu.default:
+        dim = site.given["dim"]
         width = x.meta["val"].shape[dim]
         parts = ((0, width // 2), (width // 2, width))
-        x, gated = (step(program, node, aten.slice.Tensor, node.args[0], dim, *part) for part in parts)
-    return step(program, node, aten.mul.Tensor, x, step(program, node, aten.sigmoid.default, gated))
+        x, gated = (site(aten.slice.Tensor, site.source, dim, *part) for part in parts)
+    return site(aten.mul.Tensor, x, site(aten.sigmoid.default, gated))
 
 
-GELU_TANH = _of(_gelu, aten.gelu.default)
-HARDSIGMOID = _of(_hardsigmoid, aten.hardsigmoid.default, aten.hardsigmoid_.default)
-SILU = _of(_silu, aten.silu.default, aten.silu_.default, aten.glu.default)
+GELU_TANH = [NodeRewrite([aten.gelu.default], _in_half, _gelu, True)]
+HARDSIGMOID = [NodeRewrite([aten.hardsigmoid.default, aten.hardsigmoid_.default], _in_half, _hardsigmoid, True)]
+SILU = [NodeRewrite([aten.silu.default, aten.silu_.default, aten.glu.default], _in_half, _silu, True)]

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import calls, constant, known_value, replace, replace_uses, step
+from model_profiling.export.rewrites.graph import NodeRewrite, Site, known_value
 
 aten = torch.ops.aten
 ARITHMETIC = (aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor)
@@ -29,30 +28,8 @@ VIEWING = (*(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims), *(aten.
 LARGEST_CONSTANT = 1 << 20
 
 
-def find(program: ExportedProgram) -> list[Any]:
-    """Return the copies and views that run outside the delegate, and need not."""
-    return [node for node in calls(program, *EXPANDING, *REPEATING, *SPLITTING, *VIEWING) if _fits(node)]
-
-
-def apply(program: ExportedProgram) -> int:
-    """Replace each; return how many there were."""
-    found = find(program)
-    for node in found:
-        with program.graph.inserting_before(node):
-            if node.target in SPLITTING:
-                _split(program, node)
-            else:
-                result = _changed(program, node)
-                if result is node.args[0]:
-                    replace_uses(program, node, result)
-                    program.graph.erase_node(node)
-                else:
-                    replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
-
-
-def _fits(node: Any) -> bool:
+def _fits(site: Site) -> bool:
+    node = site.node
     if node.target is aten.unsqueeze.default:
         # At the end of the shape it is delegated.
         return bool(node.args[1] not in (-1, node.args[0].meta["val"].dim()))
@@ -68,27 +45,28 @@ def _same_shape(node: Any) -> bool:
     return bool(node.args[0].meta["val"].shape == node.meta["val"].shape)
 
 
-def _changed(program: ExportedProgram, node: Any) -> Any:
-    source, shape = node.args[0], list(node.meta["val"].shape)
+def _changed(site: Site) -> Any:
+    node, source = site.node, site.source
+    if node.target in SPLITTING:
+        return _split(site)
+    shape = list(site.value.shape)
     if node.target is aten.select.int:
         axis, place = node.args[1] % source.meta["val"].dim(), node.args[2] % source.meta["val"].shape[node.args[1]]
-        piece = step(program, node, aten.slice.Tensor, source, axis, place, place + 1)
-        return step(program, node, aten.view.default, piece, shape)
+        source = site(aten.slice.Tensor, source, axis, place, place + 1)
     if node.target in VIEWING:
-        return step(program, node, aten.view.default, source, shape)
+        return site(aten.view.default, source, shape)
     if _same_shape(node):
         return source
     if node.target in EXPANDING:
         if all(_broadcasts(user, node) for user in node.users):
             return source
-        value = known_value(program, source)
+        value = known_value(site.program, source)
         if value is not None and math.prod(shape) <= LARGEST_CONSTANT:
-            return constant(program, value.expand(shape).contiguous())
+            return site.constant(value.expand(shape).contiguous())
     for outer, times, inner in _repetitions(node):
-        ones = constant(program, torch.ones(1, times, 1, dtype=node.meta["val"].dtype))
-        flat = step(program, node, aten.reshape.default, source, [outer, 1, inner])
-        source = step(program, node, aten.mul.Tensor, flat, ones)
-    return step(program, node, aten.reshape.default, source, shape)
+        ones = site.constant(torch.ones(1, times, 1, dtype=node.meta["val"].dtype))
+        source = site(aten.mul.Tensor, site.reshape(source, [outer, 1, inner]), ones)
+    return site.reshape(source, shape)
 
 
 def _broadcasts(user: Any, node: Any) -> bool:
@@ -113,20 +91,15 @@ def _repetitions(node: Any) -> Iterator[tuple[int, int, int]]:
             yield math.prod(before[:axis]), times, before[axis] * behind
 
 
-def _split(program: ExportedProgram, node: Any) -> None:
-    source = node.args[0]
-    place = 1 if node.target is aten.unbind.int else 2
-    axis = int(node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)) % source.meta["val"].dim()
-    start, starts = 0, []
-    for value in node.meta["val"]:
-        starts.append(start)
-        start += 1 if node.target is aten.unbind.int else value.shape[axis]
-    for user in list(node.users):
-        value, begin = user.meta["val"], starts[user.args[1]]
-        length = 1 if node.target is aten.unbind.int else value.shape[axis]
-        result = step(program, user, aten.slice.Tensor, source, axis, begin, begin + length)
-        if node.target is aten.unbind.int:
-            result = step(program, user, aten.view.default, result, list(value.shape))
-        replace_uses(program, user, result)
-        program.graph.erase_node(user)
-    program.graph.erase_node(node)
+def _split(site: Site) -> None:
+    unbinds = site.node.target is aten.unbind.int
+    axis = site.given["dim"] % site.source.meta["val"].dim()
+    lengths = [1 if unbinds else value.shape[axis] for value in site.value]
+    for user in list(site.node.users):
+        part, end = Site(site.program, user), sum(lengths[: user.args[1] + 1])
+        result = part(aten.slice.Tensor, site.source, axis, end - lengths[user.args[1]], end)
+        part.replace(part(aten.view.default, result, list(part.value.shape)) if unbinds else result)
+    site.program.graph.erase_node(site.node)
+
+
+REWRITES = [NodeRewrite([*EXPANDING, *REPEATING, *SPLITTING, *VIEWING], _fits, _changed)]

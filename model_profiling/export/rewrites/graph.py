@@ -2,7 +2,7 @@
 
 import copy
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,11 +20,100 @@ VIEWS = {
 _DROPOUT = {aten.dropout.default, aten.feature_dropout.default}
 
 
-class NodeRewrite(NamedTuple):
-    """A rewrite of single nodes: finds them in a program, and writes what stands in the place of one."""
+class Site:
+    """A call that is to be replaced: what it was given, and new operators at its line of the model."""
 
-    find: Callable[[torch.export.ExportedProgram], list[Any]]
-    write: Callable[[torch.export.ExportedProgram, Any], Any]
+    def __init__(self, program: torch.export.ExportedProgram, node: Any) -> None:
+        self.program, self.node = program, node
+
+    # What a call is given changes with what is replaced before it.
+
+    @property
+    def source(self) -> Any:
+        return self.node.args[0]
+
+    @property
+    def given(self) -> dict[str, Any]:
+        return arguments(self.node)
+
+    @property
+    def value(self) -> Any:
+        return self.node.meta["val"]
+
+    @property
+    def is_ordinary(self) -> bool:
+        """Return whether it takes and gives floats that XNNPACK takes, of sizes that are known now."""
+        given, gives = (node.meta.get("val") for node in ((*self.node.all_input_nodes, self.node)[0], self.node))
+        values = [given, *(gives if isinstance(gives, (list, tuple)) else [gives])]
+        floats = all(isinstance(each, torch.Tensor) and each.dtype in (torch.float32, torch.float16) for each in values)
+        return floats and all(isinstance(size, int) and size > 0 for each in values for size in each.shape)
+
+    def __call__(self, target: Any, *args: Any, **keywords: Any) -> Any:
+        """Return a new operator."""
+        made = self.program.graph.call_function(target, args, keywords)
+        values, named = torch.fx.map_arg((args, keywords), lambda node: node.meta["val"])
+        made.meta = {**self.node.meta, "val": target(*values, **named)}
+        return made
+
+    def reshape(self, tensor: Any, shape: Sequence[int]) -> Any:
+        return self(aten.reshape.default, tensor, list(shape))
+
+    def reshaped(self, tensor: Any, shape: Sequence[int]) -> Any:
+        """Return a tensor in this shape, which it may have already."""
+        return tensor if list(tensor.meta["val"].shape) == list(shape) else self.reshape(tensor, shape)
+
+    def constant(self, data: torch.Tensor) -> Any:
+        return constant(self.program, data)
+
+    def number(self, like: Any, value: float) -> Any:
+        """Return a constant in the dtype of `like`: a plain number is converted from fp32 outside the delegate."""
+        return self.constant(torch.tensor([value], dtype=like.meta["val"].dtype))
+
+    def replace(self, new: Any) -> None:
+        """Put `new` where the call was; who read the tensor that it changed in place reads `new` from then on."""
+        graph = self.program.graph
+        if base(self.node).endswith("_"):
+            order = {each: number for number, each in enumerate(graph.nodes)}
+            self.source.replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[self.node])
+        replace_uses(self.program, self.node, new)
+        graph.erase_node(self.node)
+
+
+class NodeRewrite(NamedTuple):
+    """Calls of some operators that fit, and what is written in the place of each; None if that has been done."""
+
+    targets: Sequence[Any]
+    fits: Callable[[Site], bool]
+    write: Callable[[Site], Any]
+    # Whether it is for other values than those of ordinary calls, too.
+    any_value: bool = False
+
+
+Rewrites = Sequence[NodeRewrite]
+
+
+def find_sites(program: torch.export.ExportedProgram, rewrites: Rewrites) -> dict[Any, tuple[Site, NodeRewrite]]:
+    """Return the nodes that rewrites would change, each by the first for which it fits; the program stays as it is."""
+    found: dict[Any, tuple[Site, NodeRewrite]] = {}
+    calls = [node for node in program.graph.nodes if node.op == "call_function"]
+    for each in rewrites:
+        for site in (Site(program, node) for node in calls if node.target in each.targets and node not in found):
+            if (each.any_value or site.is_ordinary) and each.fits(site):
+                found[site.node] = site, each
+    return found
+
+
+def rewrite_nodes(program: torch.export.ExportedProgram, rewrites: Rewrites) -> int:
+    """Replace each node that rewrites would change; return how many there were."""
+    found = find_sites(program, rewrites)
+    for site, each in found.values():
+        with program.graph.inserting_before(site.node):
+            result = each.write(site)
+        if result is not None:
+            site.replace(result)
+    if found:
+        program.graph_module.recompile()
+    return len(found)
 
 
 def base(node: torch.fx.Node) -> str:
@@ -75,20 +164,6 @@ def recompute(node: torch.fx.Node) -> None:
     node.meta["val"] = node.target(*args, **keywords)
 
 
-def step(program: torch.export.ExportedProgram, like: Any, target: Any, *args: Any) -> Any:
-    """Return a new operator that stands at the same line of the model as `like`."""
-    made = program.graph.call_function(target, args)
-    made.meta = {**like.meta, "val": target(*torch.fx.map_arg(args, lambda node: node.meta["val"]))}
-    return made
-
-
-def reshaped(program: torch.export.ExportedProgram, like: Any, tensor: Any, shape: list[int]) -> Any:
-    """Return a tensor in this shape, which it may have already."""
-    return (
-        tensor if list(tensor.meta["val"].shape) == shape else step(program, like, aten.reshape.default, tensor, shape)
-    )
-
-
 def remove_unused(graph: torch.fx.Graph) -> None:
     """Remove operators whose results nobody reads; other functions, as vmap's, may do more than to give a result."""
     other = (node for node in graph.nodes if node.op == "call_function" and node.target is not operator.getitem)
@@ -105,17 +180,14 @@ def constant(program: torch.export.ExportedProgram, data: torch.Tensor) -> Any:
     with program.graph.inserting_before(first):
         made = program.graph.placeholder("c_rewritten")
     made.target = made.name
-    made.meta = {"val": _fake_mode(program).from_tensor(data, static_shapes=True)}
+    values = (node.meta.get("val") for node in program.graph.nodes)
+    mode = next(value.fake_mode for value in values if hasattr(value, "fake_mode"))
+    made.meta = {"val": mode.from_tensor(data, static_shapes=True)}
     key = f"rewritten.{made.name}".replace(".", "_")
     program.constants[key] = data
     spec = InputSpec(kind=InputKind.CONSTANT_TENSOR, arg=TensorArgument(name=made.name), target=key, persistent=None)
     program.graph_signature.input_specs.insert(0, spec)
     return made
-
-
-def number(program: torch.export.ExportedProgram, like: Any, value: float) -> Any:
-    """Return a constant in the dtype of `like`: a plain number would be converted from fp32 outside the delegate."""
-    return constant(program, torch.tensor([value], dtype=like.meta["val"].dtype))
 
 
 def known_value(program: torch.export.ExportedProgram, node: Any) -> torch.Tensor | None:
@@ -169,12 +241,6 @@ def permutation_of(node: Any) -> list[int]:
     return [size - 2 for size in node.target(by_size, *node.args[1:], **node.kwargs).shape]
 
 
-def calls(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
-    """Return every call of these operators on floats that XNNPACK takes, of sizes that are known now."""
-    found = [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
-    return [node for node in found if all(_ordinary(value) for value in _values(node))]
-
-
 def arguments(node: Any) -> dict[str, Any]:
     """Return all arguments of a call by their names."""
     schema = node.target._schema.arguments
@@ -182,57 +248,9 @@ def arguments(node: Any) -> dict[str, Any]:
     return {argument.name: argument.default_value for argument in schema} | given | dict(node.kwargs)
 
 
-def _values(node: Any) -> list[Any]:
-    """Return what goes into a call first, and what comes out of it."""
-    first = node.args[0] if node.args else None
-    given = first.meta.get("val") if isinstance(first, torch.fx.Node) else None
-    results = node.meta.get("val")
-    return [given, *(results if isinstance(results, (list, tuple)) else [results])]
-
-
-def _ordinary(value: Any) -> bool:
-    if not isinstance(value, torch.Tensor) or value.dtype not in (torch.float32, torch.float16):
-        return False
-    return all(isinstance(size, int) and size > 0 for size in value.shape)
-
-
-def _fake_mode(program: torch.export.ExportedProgram) -> Any:
-    values = (node.meta.get("val") for node in program.graph.nodes)
-    return next(value.fake_mode for value in values if hasattr(value, "fake_mode"))
-
-
-def in_half_precision(program: torch.export.ExportedProgram, *targets: Any) -> list[Any]:
-    """Return every call of these operators that gives fp16 and can be replaced by a new tensor."""
-    calls = [node for node in program.graph.nodes if node.op == "call_function" and node.target in targets]
-    return [node for node in calls if node.meta["val"].dtype == torch.float16 and is_replaceable(program, node)]
-
-
-def replace(program: torch.export.ExportedProgram, node: Any, new: Any) -> None:
-    """Put `new` where `node` was; who read the tensor that `node` changed in place reads `new` from then on."""
-    if _in_place(node):
-        order = {each: number for number, each in enumerate(program.graph.nodes)}
-        node.args[0].replace_all_uses_with(new, delete_user_cb=lambda user: order[user] > order[node])
-    replace_uses(program, node, new)
-    program.graph.erase_node(node)
-
-
-def replace_each(program: torch.export.ExportedProgram, found: list[Any], write: Callable[[Any, Any], Any]) -> int:
-    """Replace each node by what `write` makes of it; return how many there were."""
-    for node in found:
-        with program.graph.inserting_before(node):
-            result = write(program, node)
-        replace(program, node, result)
-    program.graph_module.recompile()
-    return len(found)
-
-
-def _in_place(node: Any) -> bool:
-    return str(node.target.overloadpacket).endswith("_")
-
-
-def is_replaceable(program: torch.export.ExportedProgram, node: Any) -> bool:
+def is_replaceable(node: Any) -> bool:
     """Return whether a node can be replaced: if in place, its tensor is neither a view, nor an input, nor viewed."""
-    if not _in_place(node):
+    if not base(node).endswith("_"):
         return True
     changed = node.args[0]
     aliases = [user for user in changed.users if user is not node and may_alias(user)]

@@ -11,14 +11,14 @@ s = sqrt(eps), d / sqrt(E[d^2] + eps) is w / sqrt(E[w^2] + (s / (k (a + s)))^2),
 of fp16's last digits.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import arguments, calls, constant, number, reshaped, step
+from model_profiling.export.rewrites.graph import NodeRewrite, Site
 from model_profiling.export.rewrites.reductions import pooled_average, row_average
 
 aten = torch.ops.aten
@@ -31,114 +31,97 @@ HALF_LARGEST, HALF_SMALLEST = 65504.0, 2.0**-14
 Average = Callable[[Any], Any]
 
 
-def find(program: ExportedProgram) -> list[Any]:
-    """Return the norms whose parts XNNPACK takes."""
-    return [node for node in calls(program, *ROWS, *IMAGES) if _fits(node)]
-
-
-def wrong_in_half(program: ExportedProgram) -> list[Any]:
-    """Return the layer norms of fp16 that ExecuTorch's own kernel gets wrong: those over long rows."""
-    rows = [node for node in find(program) if node.target is aten.layer_norm.default]
-    half = [node for node in rows if node.meta["val"].dtype == torch.float16]
-    return [node for node in half if math.prod(node.args[1]) >= WRONG_FROM]
-
-
-def write(program: ExportedProgram, node: Any) -> Any:
-    """Write a norm as its parts."""
-    return _rows(program, node) if node.target in ROWS else _image(program, node)
-
-
-def _epsilon(node: Any) -> float:
-    given = arguments(node)["eps"]
+def _epsilon(site: Site) -> float:
+    given = site.given["eps"]
     # An RMS norm without one takes the smallest step from 1, of the type it computes in.
     return float(torch.finfo(torch.float32).eps if given is None else given)
 
 
-def _fits(node: Any) -> bool:
-    value, given = node.meta["val"], arguments(node)
+def _fits(site: Site) -> bool:
+    value, given = site.value, site.given
     weights = [given[name] for name in ("weight", "bias") if given.get(name) is not None]
-    if value.dtype != node.args[0].meta["val"].dtype or any(w.meta["val"].dtype != value.dtype for w in weights):
+    if value.dtype != site.source.meta["val"].dtype or any(w.meta["val"].dtype != value.dtype for w in weights):
         return False
-    if value.dtype == torch.float16 and math.sqrt(_epsilon(node)) < HALF_SMALLEST:
+    if value.dtype == torch.float16 and math.sqrt(_epsilon(site)) < HALF_SMALLEST:
         return False
-    if node.target is aten.instance_norm.default:
+    if site.node.target is aten.instance_norm.default:
         return bool(given["use_input_stats"]) and given["running_mean"] is None and value.dim() >= 3
-    return _epsilon(node) > 0 and (node.target in ROWS or value.dim() >= 3)
+    return _epsilon(site) > 0 and (site.node.target in ROWS or value.dim() >= 3)
 
 
-def _rows(program: ExportedProgram, node: Any) -> Any:
-    source, given = node.args[0], arguments(node)
-    shape, axes = list(source.meta["val"].shape), len(given["normalized_shape"])
+def _is_wrong(site: Site) -> bool:
+    """Return whether ExecuTorch's own kernel gets a layer norm wrong: in fp16, over long rows."""
+    return site.value.dtype == torch.float16 and math.prod(site.node.args[1]) >= WRONG_FROM and _fits(site)
+
+
+def _rows(site: Site) -> Any:
+    given, shape = site.given, list(site.source.meta["val"].shape)
+    axes = len(given["normalized_shape"])
     length = math.prod(shape[len(shape) - axes :])
-    flat = reshaped(program, node, source, [*shape[:-axes], length])
+    flat = site.reshaped(site.source, [*shape[:-axes], length])
     half = flat.meta["val"].dtype == torch.float16
-
-    def average(tensor: Any) -> Any:
-        return (pooled_average if half else row_average)(program, node, tensor)
-
-    if node.target is aten.layer_norm.default:
-        flat = step(program, node, aten.sub.Tensor, flat, row_average(program, node, flat))
+    average = functools.partial(pooled_average if half else row_average, site)
+    if site.node.target is aten.layer_norm.default:
+        flat = site(aten.sub.Tensor, flat, row_average(site, flat))
         if half:
             # What was lost of the average is the average of the rest.
-            flat = step(program, node, aten.sub.Tensor, flat, average(flat))
-    result = _divided(program, node, flat, average, length)
-    return _affine(program, node, reshaped(program, node, result, shape), given["weight"], given.get("bias"))
+            flat = site(aten.sub.Tensor, flat, average(flat))
+    result = _divided(site, flat, average, length)
+    return _affine(site, site.reshaped(result, shape), given["weight"], given.get("bias"))
 
 
-def _image(program: ExportedProgram, node: Any) -> Any:
-    source, given = node.args[0], arguments(node)
-    shape = list(source.meta["val"].shape)
+def _image(site: Site) -> Any:
+    given, shape = site.given, list(site.source.meta["val"].shape)
     batch, channels, pixels = shape[0], shape[1], math.prod(shape[2:])
     groups = given.get("num_groups", channels)
-    image = source if len(shape) == 4 else step(program, node, aten.reshape.default, source, [*shape[:2], pixels, 1])
+    image = site.source if len(shape) == 4 else site.reshape(site.source, [*shape[:2], pixels, 1])
 
     def average(tensor: Any) -> Any:
         """Average over the pixels, then over the channels of a group, and give it to each of its channels."""
-        mean = step(program, node, aten.mean.dim, tensor, [2, 3], True)
+        mean = site(aten.mean.dim, tensor, [2, 3], True)
         if groups != channels:
             size = channels // groups
-            members = step(program, node, aten.reshape.default, mean, [batch * groups, size])
-            ones = constant(program, torch.ones(1, size, dtype=mean.meta["val"].dtype))
-            spread = step(program, node, aten.mul.Tensor, pooled_average(program, node, members), ones)
-            mean = step(program, node, aten.reshape.default, spread, [batch, channels, 1, 1])
+            members = site.reshape(mean, [batch * groups, size])
+            ones = site.constant(torch.ones(1, size, dtype=mean.meta["val"].dtype))
+            mean = site.reshape(site(aten.mul.Tensor, pooled_average(site, members), ones), [batch, channels, 1, 1])
         return mean
 
-    centred = step(program, node, aten.sub.Tensor, image, average(image))
-    result = _divided(program, node, centred, average, channels // groups * pixels)
-    factors = (given["weight"], given["bias"])
-    weights = [w and step(program, node, aten.reshape.default, w, [1, channels, 1, 1]) for w in factors]
-    result = _affine(program, node, result, *weights)
-    return reshaped(program, node, result, shape)
+    centred = site(aten.sub.Tensor, image, average(image))
+    result = _divided(site, centred, average, channels // groups * pixels)
+    weights = [each and site.reshape(each, [1, channels, 1, 1]) for each in (given["weight"], given["bias"])]
+    return site.reshaped(_affine(site, result, *weights), shape)
 
 
-def _divided(program: ExportedProgram, node: Any, centred: Any, average: Average, length: int) -> Any:
+def _divided(site: Site, centred: Any, average: Average, length: int) -> Any:
     """Return `centred`, divided by the root of the average of its squares and epsilon."""
-
-    def do(target: Any, *args: Any) -> Any:
-        return step(program, node, target, *args)
-
-    epsilon = _epsilon(node)
+    epsilon = _epsilon(site)
     if centred.meta["val"].dtype == torch.float32:
-        square = average(do(aten.mul.Tensor, centred, centred))
-        shifted = do(aten.add.Tensor, square, number(program, square, epsilon))
-        return do(aten.mul.Tensor, centred, do(aten.rsqrt.default, shifted))
+        square = average(site(aten.mul.Tensor, centred, centred))
+        shifted = site(aten.add.Tensor, square, site.number(square, epsilon))
+        return site(aten.mul.Tensor, centred, site(aten.rsqrt.default, shifted))
     # One value can be `length` / 2 times the average size; 255 is the largest whose square is a number in fp16. Beyond
     # 16 the squares of too many others would vanish: values of more than 4080 times the average size count as that.
     smaller = min(max(length / 2 / 255, 1.0), 16.0)
-    root = number(program, centred, math.sqrt(epsilon))
-    size = do(aten.add.Tensor, average(do(aten.abs.default, centred)), root)
-    scaled, shift = do(aten.div.Tensor, centred, size), do(aten.div.Tensor, root, size)
+    root = site.number(centred, math.sqrt(epsilon))
+    size = site(aten.add.Tensor, average(site(aten.abs.default, centred)), root)
+    scaled, shift = site(aten.div.Tensor, centred, size), site(aten.div.Tensor, root, size)
     if smaller > 1:
-        scaled = do(aten.mul.Tensor, scaled, number(program, centred, 1 / smaller))
-        shift = do(aten.mul.Tensor, shift, number(program, centred, 1 / smaller))
+        scaled = site(aten.mul.Tensor, scaled, site.number(centred, 1 / smaller))
+        shift = site(aten.mul.Tensor, shift, site.number(centred, 1 / smaller))
     # The limit also keeps XNNPACK from fusing square and average into an operator that it has in fp32 only, which would
     # drag all that follows to fp32.
-    square = do(aten.hardtanh.default, do(aten.mul.Tensor, scaled, scaled), 0.0, HALF_LARGEST)
-    shifted = do(aten.add.Tensor, average(square), do(aten.mul.Tensor, shift, shift))
-    return do(aten.mul.Tensor, scaled, do(aten.rsqrt.default, shifted))
+    square = site(aten.hardtanh.default, site(aten.mul.Tensor, scaled, scaled), 0.0, HALF_LARGEST)
+    shifted = site(aten.add.Tensor, average(square), site(aten.mul.Tensor, shift, shift))
+    return site(aten.mul.Tensor, scaled, site(aten.rsqrt.default, shifted))
 
 
-def _affine(program: ExportedProgram, node: Any, result: Any, weight: Any, bias: Any) -> Any:
-    if weight is not None and weight:
-        result = step(program, node, aten.mul.Tensor, result, weight)
-    return result if bias is None else step(program, node, aten.add.Tensor, result, bias)
+def _affine(site: Site, result: Any, weight: Any, bias: Any) -> Any:
+    if weight is not None:
+        result = site(aten.mul.Tensor, result, weight)
+    return result if bias is None else site(aten.add.Tensor, result, bias)
+
+
+REWRITES = [
+    NodeRewrite([*ROWS, *IMAGES], _fits, lambda site: _rows(site) if site.node.target in ROWS else _image(site))
+]
+WRONG_IN_HALF = [NodeRewrite([aten.layer_norm.default], _is_wrong, _rows)]

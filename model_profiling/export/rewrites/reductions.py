@@ -17,9 +17,8 @@ import math
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import NodeRewrite, arguments, calls, constant, reshaped, step
+from model_profiling.export.rewrites.graph import NodeRewrite, Site
 
 aten = torch.ops.aten
 _MEANS = (aten.mean.dim, aten.sum.dim_IntList)
@@ -30,32 +29,30 @@ LONG = 64
 LONGEST_CUMSUM = 256
 
 
-def row_average(program: ExportedProgram, like: Any, rows: Any, scale: float = 1.0) -> Any:
+def row_average(site: Site, rows: Any, scale: float = 1.0) -> Any:
     """Return `scale` times the average over the last axis, which stays with length 1."""
     *outer, length = rows.meta["val"].shape
     part = _part(length)
     if part > 1:
-        pieces = step(program, like, aten.reshape.default, rows, [*outer, length // part, part])
-        averages = _linear(program, like, pieces, 1.0)
-        rows = step(program, like, aten.reshape.default, averages, [*outer, length // part])
-    return _linear(program, like, rows, scale)
+        pieces = site.reshape(rows, [*outer, length // part, part])
+        rows = site.reshape(_linear(site, pieces, 1.0), [*outer, length // part])
+    return _linear(site, rows, scale)
 
 
-def pooled_average(program: ExportedProgram, like: Any, rows: Any) -> Any:
+def pooled_average(site: Site, rows: Any) -> Any:
     """Return the same by average pooling: slower, but in fp16 it is added up in fp32.
 
     A product of fp16 is added up in fp16, where XNNPACK flushes what is below 6e-5 to zero, parts of a sum too.
     """
     *outer, length = rows.meta["val"].shape
-    images = step(program, like, aten.reshape.default, rows, [math.prod(outer), 1, length, 1])
-    average = step(program, like, aten.mean.dim, images, [2, 3], True)
-    return step(program, like, aten.reshape.default, average, [*outer, 1])
+    images = site.reshape(rows, [math.prod(outer), 1, length, 1])
+    return site.reshape(site(aten.mean.dim, images, [2, 3], True), [*outer, 1])
 
 
-def _linear(program: ExportedProgram, like: Any, rows: Any, scale: float) -> Any:
+def _linear(site: Site, rows: Any, scale: float) -> Any:
     value = rows.meta["val"]
     weight = torch.full((1, value.shape[-1]), scale / value.shape[-1], dtype=value.dtype)
-    return step(program, like, aten.linear.default, rows, constant(program, weight))
+    return site(aten.linear.default, rows, site.constant(weight))
 
 
 def _part(length: int) -> int:
@@ -65,90 +62,84 @@ def _part(length: int) -> int:
     return length // part if part > 3 else 1
 
 
-def _over_pixels(program: ExportedProgram) -> list[Any]:
-    """Return the means and sums over height and width of an image that XNNPACK does not take as they are."""
-    found = [node for node in calls(program, *_MEANS) if _is_over_pixels(node) and _in_own_dtype(node)]
-    return [node for node in found if node.target is not aten.mean.dim or not arguments(node)["keepdim"]]
+def _drops_dimensions(site: Site) -> bool:
+    """Return whether it is a mean or a sum over height and width of an image that XNNPACK does not take as it is."""
+    taken = site.node.target is aten.mean.dim and site.given["keepdim"]
+    return _is_over_pixels(site) and _in_own_dtype(site) and not taken
 
 
-def _is_over_pixels(node: Any) -> bool:
-    return node.args[0].meta["val"].dim() == 4 and _axes(node) == [2, 3]
+def _is_over_pixels(site: Site) -> bool:
+    return site.source.meta["val"].dim() == 4 and _axes(site) == [2, 3]
 
 
-def _in_own_dtype(node: Any) -> bool:
-    return bool(node.meta["val"].dtype == node.args[0].meta["val"].dtype)
+def _in_own_dtype(site: Site) -> bool:
+    return bool(site.value.dtype == site.source.meta["val"].dtype)
 
 
-def _keeping_dimensions(program: ExportedProgram, node: Any) -> Any:
-    height, width = node.args[0].meta["val"].shape[2:]
-    result = step(program, node, aten.mean.dim, node.args[0], [2, 3], True)
-    if node.target is aten.sum.dim_IntList:
-        result = step(program, node, aten.mul.Tensor, result, float(height * width))
-    return (
-        result
-        if arguments(node)["keepdim"]
-        else step(program, node, aten.view.default, result, list(node.meta["val"].shape))
-    )
+def _keeping_dimensions(site: Site) -> Any:
+    height, width = site.source.meta["val"].shape[2:]
+    result = site(aten.mean.dim, site.source, [2, 3], True)
+    if site.node.target is aten.sum.dim_IntList:
+        result = site(aten.mul.Tensor, result, float(height * width))
+    return result if site.given["keepdim"] else site(aten.view.default, result, list(site.value.shape))
 
 
-def _axes(node: Any) -> list[int]:
-    rank, given = node.args[0].meta["val"].dim(), arguments(node)["dim"]
+def _axes(site: Site) -> list[int]:
+    rank, given = site.source.meta["val"].dim(), site.given["dim"]
     return sorted(axis % rank for axis in given) if given else list(range(rank))
 
 
-def _is_product(node: Any) -> bool:
+def _is_product(site: Site) -> bool:
     """Return whether it is over neighbouring axes of a tensor; but not a mean or a sum over the pixels of an image."""
-    rank, axes = node.args[0].meta["val"].dim(), _axes(node)
+    rank, axes = site.source.meta["val"].dim(), _axes(site)
     neighbours = bool(axes) and axes == list(range(axes[0], axes[-1] + 1))
-    if node.target is _NORM:  # fp16 has no squares from 256 on, nor below 0.008
-        taken = arguments(node)["ord"] == 2 and node.meta["val"].dtype == torch.float32
+    if site.node.target is _NORM:  # fp16 has no squares from 256 on, nor below 0.008
+        taken = site.given["ord"] == 2 and site.value.dtype == torch.float32
     else:
-        taken = not _is_over_pixels(node)
-    return neighbours and rank >= 2 and taken and _in_own_dtype(node)
+        taken = not _is_over_pixels(site)
+    return neighbours and rank >= 2 and taken and _in_own_dtype(site)
 
 
-def _product(program: ExportedProgram, node: Any) -> Any:
-    source, axes = node.args[0], _axes(node)
+def _product(site: Site) -> Any:
+    source, axes, dtype = site.source, _axes(site), site.value.dtype
     shape = list(source.meta["val"].shape)
     length = math.prod(shape[axis] for axis in axes)
-    scale = 1.0 if node.target is aten.mean.dim else float(length)
-    if node.target is _NORM:
-        source = step(program, node, aten.mul.Tensor, source, source)
-    if _is_over_pixels(node):
-        average = step(program, node, aten.mean.dim, source, axes, True)
-        result = step(program, node, aten.mul.Tensor, average, scale)
+    scale = 1.0 if site.node.target is aten.mean.dim else float(length)
+    if site.node.target is _NORM:
+        source = site(aten.mul.Tensor, source, source)
+    if _is_over_pixels(site):
+        result = site(aten.mul.Tensor, site(aten.mean.dim, source, axes, True), scale)
     elif axes == [1] and len(shape) == 4:
-        weight = constant(program, torch.full((1, length, 1, 1), scale / length, dtype=node.meta["val"].dtype))
-        result = step(program, node, aten.conv2d.default, source, weight)
+        weight = site.constant(torch.full((1, length, 1, 1), scale / length, dtype=dtype))
+        result = site(aten.conv2d.default, source, weight)
     elif axes[-1] == len(shape) - 1:
-        result = row_average(program, node, reshaped(program, node, source, [*shape[: axes[0]], length]), scale)
+        result = row_average(site, site.reshaped(source, [*shape[: axes[0]], length]), scale)
     else:
         batch, inner = math.prod(shape[: axes[0]]), math.prod(shape[axes[-1] + 1 :])
-        weight = torch.full((batch, 1, length), scale / length, dtype=node.meta["val"].dtype)
-        flat = step(program, node, aten.reshape.default, source, [batch, length, inner])
-        result = step(program, node, aten.bmm.default, constant(program, weight), flat)
-    if node.target is _NORM:
-        result = step(program, node, aten.sqrt.default, result)
-    return step(program, node, aten.reshape.default, result, list(node.meta["val"].shape))
+        flat = site.reshape(source, [batch, length, inner])
+        weight = site.constant(torch.full((batch, 1, length), scale / length, dtype=dtype))
+        result = site(aten.bmm.default, weight, flat)
+    if site.node.target is _NORM:
+        result = site(aten.sqrt.default, result)
+    return site.reshape(result, site.value.shape)
 
 
-def _is_short(node: Any) -> bool:
-    value = node.args[0].meta["val"]
-    return value.dim() > 1 and _in_own_dtype(node) and bool(1 < value.shape[node.args[1]] <= LONGEST_CUMSUM)
+def _is_short(site: Site) -> bool:
+    value = site.source.meta["val"]
+    return value.dim() > 1 and _in_own_dtype(site) and bool(1 < value.shape[site.node.args[1]] <= LONGEST_CUMSUM)
 
 
-def _triangle(program: ExportedProgram, node: Any) -> Any:
+def _triangle(site: Site) -> Any:
     """Write a cumulative sum as a linear layer over its axis."""
-    value, axis = node.args[0].meta["val"], node.args[1] % node.meta["val"].dim()
-    weight = constant(program, torch.ones(value.shape[axis], value.shape[axis], dtype=value.dtype).tril())
+    value, axis = site.source.meta["val"], site.node.args[1] % site.value.dim()
+    weight = site.constant(torch.ones(value.shape[axis], value.shape[axis], dtype=value.dtype).tril())
     if axis == value.dim() - 1:
-        return step(program, node, aten.linear.default, node.args[0], weight)
+        return site(aten.linear.default, site.source, weight)
     order = [*(i for i in range(value.dim()) if i != axis), axis]
-    rows = step(program, node, aten.permute.default, node.args[0], order)
-    sums = step(program, node, aten.linear.default, rows, weight)
-    return step(program, node, aten.permute.default, sums, [order.index(i) for i in range(value.dim())])
+    sums = site(aten.linear.default, site(aten.permute.default, site.source, order), weight)
+    return site(aten.permute.default, sums, [order.index(i) for i in range(value.dim())])
 
 
-KEEPDIM = NodeRewrite(_over_pixels, _keeping_dimensions)
-MEAN = NodeRewrite(lambda program: list(filter(_is_product, calls(program, *_MEANS, _NORM))), _product)
-CUMSUM = NodeRewrite(lambda program: list(filter(_is_short, calls(program, aten.cumsum.default))), _triangle)
+KEEPDIM = [NodeRewrite(_MEANS, _drops_dimensions, _keeping_dimensions)]
+MEAN = [NodeRewrite([*_MEANS, _NORM], _is_product, _product)]
+CUMSUM = [NodeRewrite([aten.cumsum.default], _is_short, _triangle)]

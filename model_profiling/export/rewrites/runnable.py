@@ -14,13 +14,12 @@ import torch
 from torch.export import ExportedProgram
 
 from model_profiling.export.rewrites.graph import (
-    arguments,
-    calls,
+    NodeRewrite,
+    Site,
     constant,
     known_value,
     remove_unused,
-    replace_each,
-    step,
+    rewrite_nodes,
     stored_tensor,
 )
 
@@ -44,16 +43,11 @@ _WEIGHTED = {
 }
 
 
-def runnable(program: ExportedProgram) -> int:
-    """Replace all of them; return how many there were."""
+def runnable(program: ExportedProgram) -> None:
+    """Replace all of them."""
     _without_grad_modes(program.graph_module)
     give_own_weights(program)
-    volumes = [node for node in calls(program, *_CONVOLUTIONS) if node.args[0].meta["val"].dim() == 5]
-    pools = [node for node in calls(program, *_POOLS) if arguments(node).get("divisor_override") is None]
-    count = replace_each(program, volumes, _images) if volumes else 0
-    count += replace_each(program, pools, _pooled) if pools else 0
-    sorts = [node for node in program.graph.nodes if node.target in _SORTS and _can_be_ranked(node)]
-    return count + (replace_each(program, sorts, _ranked) if sorts else 0)
+    rewrite_nodes(program, _REWRITES)
 
 
 def _without_grad_modes(module: torch.fx.GraphModule) -> None:
@@ -111,46 +105,39 @@ def _triple(value: Any) -> list[int]:
     return values * 3 if len(values) == 1 else values
 
 
-def _images(program: ExportedProgram, node: Any) -> Any:
+def _images(site: Site) -> Any:
     """Return the convolution as one of images: each has the planes under the kernel, one after another, as channels."""
-    given = arguments(node)
+    given, volume = site.given, site.source
     kernel = given["weight"].meta["val"].shape
     stride, dilation = _triple(given["stride"]), _triple(given["dilation"])
     before, after = _padding(given["padding"], kernel[2:], dilation)
-    volume = node.args[0]
     if any((*before, *after)) and (before != after or before[0]):
         # Height and width only where the convolution itself cannot: if their sides differ.
         sides = [(b, a) if b != a else (0, 0) for b, a in zip(before[:0:-1], after[:0:-1], strict=True)]
         pads = [size for side in (*sides, (before[0], after[0])) for size in side]
-        volume = step(program, node, aten.constant_pad_nd.default, volume, pads)
+        volume = site(aten.constant_pad_nd.default, volume, pads)
     inner = [b if b == a else 0 for b, a in zip(before[1:], after[1:], strict=True)]
     batch, channels, _, height, width = volume.meta["val"].shape
-    depth, (groups, outputs) = node.meta["val"].shape[2], (given["groups"], kernel[0])
-    planes = step(program, node, aten.permute.default, volume, _CHANNELS_INSIDE)
-    covered = [
-        _every(program, node, planes, offset * dilation[0], stride[0], depth, (batch, channels, height, width))
-        for offset in range(kernel[2])
-    ]
-    stack = step(program, node, aten.cat.default, covered, 2) if len(covered) > 1 else covered[0]
-    images = step(program, node, aten.reshape.default, stack, [batch * depth, channels * kernel[2], height, width])
-    weight = _reshaped(program, node, given["weight"], [outputs, kernel[1] * kernel[2], *kernel[3:]])
-    told = (weight, given["bias"], stride[1:], inner, dilation[1:], groups)
-    result = step(program, node, aten.conv2d.default, images, *told)
-    rows, columns = result.meta["val"].shape[2:]
-    volume = step(program, node, aten.reshape.default, result, [batch, depth, outputs, rows, columns])
-    return step(program, node, aten.permute.default, volume, _CHANNELS_INSIDE)
+    depth, (groups, outputs) = site.value.shape[2], (given["groups"], kernel[0])
+    planes = site(aten.permute.default, volume, _CHANNELS_INSIDE)
 
+    def covered(offset: int) -> Any:
+        """Return one plane for each of the result's, with a place for the offset after the channels."""
+        start = offset * dilation[0]
+        end, taken = start + (depth - 1) * stride[0] + 1, planes
+        if (start, end, stride[0]) != (0, planes.meta["val"].shape[1], 1):
+            taken = site(aten.slice.Tensor, planes, 1, start, end, stride[0])
+        return site.reshape(taken, [batch * depth, channels, 1, height, width])
 
-def _every(
-    program: ExportedProgram, node: Any, planes: Any, start: int, stride: int, count: int, image: Sequence[int]
-) -> Any:
-    """Return `count` planes, `stride` apart, with a place for the offset after the channels."""
-    batch, channels, height, width = image
-    end = start + (count - 1) * stride + 1
-    taken = planes
-    if (start, end, stride) != (0, planes.meta["val"].shape[1], 1):
-        taken = step(program, node, aten.slice.Tensor, planes, 1, start, end, stride)
-    return step(program, node, aten.reshape.default, taken, [batch * count, channels, 1, height, width])
+    stacked = [covered(offset) for offset in range(kernel[2])]
+    stack = site(aten.cat.default, stacked, 2) if len(stacked) > 1 else stacked[0]
+    images = site.reshape(stack, [batch * depth, channels * kernel[2], height, width])
+    weight, shape = given["weight"], [outputs, kernel[1] * kernel[2], *kernel[3:]]
+    known = known_value(site.program, weight)
+    weight = site.reshape(weight, shape) if known is None else site.constant(known.reshape(shape).contiguous())
+    result = site(aten.conv2d.default, images, weight, given["bias"], stride[1:], inner, dilation[1:], groups)
+    volume = site.reshape(result, [batch, depth, outputs, *result.meta["val"].shape[2:]])
+    return site(aten.permute.default, volume, _CHANNELS_INSIDE)
 
 
 def _padding(asked: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -162,29 +149,21 @@ def _padding(asked: Any, kernel: Sequence[int], dilation: Sequence[int]) -> tupl
     return sizes, sizes
 
 
-def _reshaped(program: ExportedProgram, node: Any, weight: Any, shape: list[int]) -> Any:
-    known = known_value(program, weight)
-    if known is None:
-        return step(program, node, aten.reshape.default, weight, shape)
-    return constant(program, known.reshape(shape).contiguous())
-
-
-def _pooled(program: ExportedProgram, node: Any) -> Any:
+def _pooled(site: Site) -> Any:
     """Pool height and width of every plane, then the depth of every pixel."""
-    target = _POOLS[node.target]
-    shape, result = list(node.args[0].meta["val"].shape), list(node.meta["val"].shape)
+    target = _POOLS[site.node.target]
+    shape, result = list(site.source.meta["val"].shape), list(site.value.shape)
     many, (depth, height, width), pixels = math.prod(shape[:-3]), shape[-3:], result[-2] * result[-1]
-    planes = step(program, node, aten.reshape.default, node.args[0], [1, many * depth, height, width])
-    planes = step(program, node, target, planes, *_window(node, slice(1, 3), result[-2:]))
-    stack = step(program, node, aten.reshape.default, planes, [1, many, depth, pixels])
-    stack = step(program, node, target, stack, *_window(node, slice(0, 1), [result[-3], pixels]))
-    return step(program, node, aten.reshape.default, stack, result)
+    planes = site.reshape(site.source, [1, many * depth, height, width])
+    planes = site(target, planes, *_window(site, slice(1, 3), result[-2:]))
+    stack = site.reshape(planes, [1, many, depth, pixels])
+    return site.reshape(site(target, stack, *_window(site, slice(0, 1), [result[-3], pixels])), result)
 
 
-def _window(node: Any, dimensions: slice, size: list[int]) -> list[Any]:
+def _window(site: Site, dimensions: slice, size: list[int]) -> list[Any]:
     """Return the arguments of pooling in one or two of the three dimensions; a second one is left as it is."""
-    given = arguments(node)
-    if node.target == aten.adaptive_avg_pool3d.default:
+    given = site.given
+    if site.node.target == aten.adaptive_avg_pool3d.default:
         return [size]
     kernel = _triple(given["kernel_size"])
     told: dict[str, Any] = {"kernel_size": kernel, "stride": _triple(given["stride"] or kernel)}
@@ -195,24 +174,31 @@ def _window(node: Any, dimensions: slice, size: list[int]) -> list[Any]:
     return [*cut.values(), *rest]
 
 
-def _can_be_ranked(node: Any) -> bool:
+def _can_be_ranked(site: Site) -> bool:
     """Return whether nobody relies on the order of equal values, and torch ranks this dtype."""
-    value, given = node.args[0].meta.get("val"), arguments(node)
+    value, given = site.source.meta.get("val"), site.given
     known = isinstance(value, torch.Tensor) and value.dim() > 0 and value.dtype != torch.bool
     if not known or not isinstance(value.shape[given["dim"]], int) or not value.shape[given["dim"]]:
         return False
-    stable = bool(given.get("stable")) and node.target == aten.sort.stable
-    return not stable or all(user.args[1] == 0 for user in node.users)
+    stable = bool(given.get("stable")) and site.node.target == aten.sort.stable
+    return not stable or all(user.args[1] == 0 for user in site.node.users)
 
 
-def _ranked(program: ExportedProgram, node: Any) -> Any:
+def _ranked(site: Site) -> Any:
     """Return the `n` largest or smallest of `n` values, in order."""
-    given = arguments(node)
-    count = node.args[0].meta["val"].shape[given["dim"]]
-    ranked = step(program, node, aten.topk.default, node.args[0], count, given["dim"], bool(given["descending"]), True)
-    if node.target != aten.argsort.default:
+    given = site.given
+    count = site.source.meta["val"].shape[given["dim"]]
+    ranked = site(aten.topk.default, site.source, count, given["dim"], bool(given["descending"]), True)
+    if site.node.target != aten.argsort.default:
         return ranked
-    with program.graph.inserting_after(ranked):
-        places = program.graph.call_function(getitem, (ranked, 1))
-    places.meta = {**node.meta}
+    with site.program.graph.inserting_after(ranked):
+        places = site.program.graph.call_function(getitem, (ranked, 1))
+    places.meta = {**site.node.meta}
     return places
+
+
+_REWRITES = [
+    NodeRewrite(_CONVOLUTIONS, lambda site: bool(site.source.meta["val"].dim() == 5), _images),
+    NodeRewrite([*_POOLS], lambda site: site.given.get("divisor_override") is None, _pooled),
+    NodeRewrite(_SORTS, _can_be_ranked, _ranked, any_value=True),
+]

@@ -15,9 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.export import ExportedProgram
 
-from model_profiling.export.rewrites.graph import arguments, calls, constant, step
+from model_profiling.export.rewrites.graph import NodeRewrite, Site
 
 aten = torch.ops.aten
 # Measured with 24, 96 and 256 channels. In fp16 groups of 4 are slower than the portable kernel and groups of 8 slower
@@ -33,162 +32,142 @@ NEAREST = (
     *(aten._upsample_nearest_exact2d.vec, aten._upsample_nearest_exact2d.default),
 )
 _POOLING = (aten.adaptive_avg_pool2d.default,)
-_WINDOWS = aten.avg_pool2d.default
 # A matrix with more values makes the file larger than it is worth.
 LARGEST_MATRIX = 1 << 20
 
 
-def find(program: ExportedProgram) -> list[Any]:
-    """Return nearest upsamplings that repeat every row and column equally often, other resizes, and poolings."""
-    whole = [node for node in calls(program, *NEAREST) if _repeats(node)]
-    pools = [node for node in calls(program, _WINDOWS) if _pooling(node) is not None]
-    same = [node for node in calls(program, *_POOLING) if _is_needless(node)]
-    return [*whole, *(node for node in resizes(program) if node not in whole), *pools, *same]
-
-
-def write(program: ExportedProgram, node: Any) -> Any:
-    """Replace each by operators that XNNPACK takes."""
-    if found := _pooling(node) if node.target is _WINDOWS else None:
-        kernel, stride, padding, counted = found
-        borders = [padding[1], padding[1], padding[0], padding[0]]
-        source = step(program, node, aten.constant_pad_nd.default, node.args[0], borders) if counted else node.args[0]
-        return step(program, node, _WINDOWS, source, kernel, stride, [0, 0] if counted else padding, False, counted)
-    if node.target in _POOLING and _is_needless(node):
-        return node.args[0]
-    if node.target not in NEAREST or not _repeats(node):
-        return as_products(program, node)
-    width = _group(node.args[0].meta["val"].shape[1])
-    return _deconvolution(program, node, width) if width else _broadcast(program, node)
-
-
-def _pooling(node: Any) -> tuple[list[int], list[int], list[int], bool] | None:
+def _pooling(site: Site) -> tuple[list[int], list[int], list[int], bool] | None:
     """Return an average pooling's windows, and whether its padding counts, if it has a form that XNNPACK takes."""
-    given, before, after = arguments(node), node.args[0].meta["val"].shape, node.meta["val"].shape
+    given, before, after = site.given, site.source.meta["val"].shape, site.value.shape
     sizes = given["kernel_size"], given["stride"] or given["kernel_size"], given["padding"]
     kernel, stride, padding = ([*each] * (2 // len(each)) for each in sizes)
     counted = bool(given["count_include_pad"]) and any(padding)
     plain = [(before[2 + i] + 2 * padding[i] - kernel[i]) // stride[i] + 1 for i in range(2)]
     if len(before) != 4 or given["divisor_override"] is not None or plain != [*after[2:]]:
         return None
-    if counted and getattr(node.args[0].target, "namespace", "") == "quantized_decomposed":
+    if counted and getattr(site.source.target, "namespace", "") == "quantized_decomposed":
         return None  # a border in the middle of what is quantized is of another dtype
     return (kernel, stride, padding, counted) if given["ceil_mode"] or counted else None
 
 
-def _is_needless(node: Any) -> bool:
+def _pooled(site: Site) -> Any:
+    found = _pooling(site)
+    assert found is not None
+    source, (kernel, stride, padding, counted) = site.source, found
+    if counted:
+        borders = [padding[1], padding[1], padding[0], padding[0]]
+        source, padding = site(aten.constant_pad_nd.default, source, borders), [0, 0]
+    return site(aten.avg_pool2d.default, source, kernel, stride, padding, False, counted)
+
+
+def _is_needless(site: Site) -> bool:
     """Return whether pooling changes nothing; an output and an input stay what they are."""
-    same = node.args[0].meta["val"].shape == node.meta["val"].shape
-    return bool(same) and node.args[0].op == "call_function" and all(user.op != "output" for user in node.users)
+    same = site.source.meta["val"].shape == site.value.shape
+    return bool(same) and site.source.op == "call_function" and all(user.op != "output" for user in site.node.users)
 
 
-def _factors(node: Any) -> tuple[int, int]:
-    before, after = node.args[0].meta["val"].shape, node.meta["val"].shape
+def _factors(site: Site) -> tuple[int, int]:
+    before, after = site.source.meta["val"].shape, site.value.shape
     return after[2] // before[2], after[3] // before[3]
 
 
-def _repeats(node: Any) -> bool:
+def _repeats(site: Site) -> bool:
     """Return whether it repeats pixels equally, by upsampling their numbers: a scale may be given that is not whole."""
-    height, width = node.args[0].meta["val"].shape[2:]
-    rows, columns = _factors(node)
+    height, width = site.source.meta["val"].shape[2:]
+    rows, columns = _factors(site)
     pixels = torch.arange(height * width, dtype=torch.float64).reshape(1, 1, height, width)
     wanted = pixels.repeat_interleave(rows, 2).repeat_interleave(columns, 3) if rows and columns else pixels
-    return bool(torch.equal(node.target(pixels, *node.args[1:], **node.kwargs), wanted))
+    return bool(torch.equal(site.node.target(pixels, *site.node.args[1:], **site.node.kwargs), wanted))
 
 
-def _group(channels: int) -> int:
-    """Return how many channels share a kernel; 0 if no number that is worth it divides them."""
-    if channels <= LARGEST_GROUP:
-        return channels
-    divisors = [size for size in range(SMALLEST_GROUP, LARGEST_GROUP + 1) if channels % size == 0]
-    return max(divisors, default=0)
-
-
-def _deconvolution(program: ExportedProgram, node: Any, width: int) -> Any:
-    value, factors = node.args[0].meta["val"], _factors(node)
+def _repeated(site: Site) -> Any:
+    """Write a transposed convolution whose kernel is shared by so many channels, if a number that is worth it divides
+    them."""
+    value, factors = site.source.meta["val"], _factors(site)
     channels = value.shape[1]
+    divisors = [size for size in range(SMALLEST_GROUP, LARGEST_GROUP + 1) if channels % size == 0]
+    width = channels if channels <= LARGEST_GROUP else max(divisors, default=0)
+    if not width:
+        return _broadcast(site)
     kernel = torch.eye(width, dtype=value.dtype).repeat(channels // width, 1)[:, :, None, None]
-    weight = constant(program, kernel.expand(channels, width, *factors).contiguous())
+    weight = site.constant(kernel.expand(channels, width, *factors).contiguous())
     groups = channels // width
-    return step(program, node, aten.conv_transpose2d.input, node.args[0], weight, None, factors, [0, 0], [0, 0], groups)
+    return site(aten.conv_transpose2d.input, site.source, weight, None, factors, [0, 0], [0, 0], groups)
 
 
-def _broadcast(program: ExportedProgram, node: Any) -> Any:
-    batch, channels, height, width = node.args[0].meta["val"].shape
-    rows, columns = _factors(node)
-    ones = constant(program, torch.ones(1, rows, 1, columns, 1, dtype=node.meta["val"].dtype))
-    last = step(program, node, aten.permute.default, node.args[0], [0, 2, 3, 1])
-    pixels = step(program, node, aten.reshape.default, last, [batch * height, 1, width, 1, channels])
-    copies = step(program, node, aten.mul.Tensor, pixels, ones)
-    image = step(program, node, aten.reshape.default, copies, [batch, height * rows, width * columns, channels])
-    return step(program, node, aten.permute.default, image, [0, 3, 1, 2])
+def _broadcast(site: Site) -> Any:
+    batch, channels, height, width = site.source.meta["val"].shape
+    rows, columns = _factors(site)
+    ones = site.constant(torch.ones(1, rows, 1, columns, 1, dtype=site.value.dtype))
+    last = site(aten.permute.default, site.source, [0, 2, 3, 1])
+    copies = site(aten.mul.Tensor, site.reshape(last, [batch * height, 1, width, 1, channels]), ones)
+    image = site.reshape(copies, [batch, height * rows, width * columns, channels])
+    return site(aten.permute.default, image, [0, 3, 1, 2])
 
 
-def resizes(program: ExportedProgram) -> list[Any]:
-    """Return the resizes of images by weights that are the same for every channel, row and column."""
-    return [node for node in calls(program, *_BICUBIC, *_SMOOTHED, *NEAREST, *_POOLING) if _fits(node)]
-
-
-def as_products(program: ExportedProgram, node: Any) -> Any:
-    """Return the resize of `node`: rows by a linear layer, columns by a product of matrices."""
-    dtype, (batch, channels, height, width) = node.meta["val"].dtype, node.meta["val"].shape
-    of_columns, of_rows = (_weights(node, dim).to(dtype) for dim in (2, 3))
-    wide = step(program, node, aten.linear.default, node.args[0], constant(program, of_rows))
+def _as_products(site: Site) -> Any:
+    """Write a resize as rows by a linear layer and columns by a product of matrices."""
+    dtype, (batch, channels, height, width) = site.value.dtype, site.value.shape
+    of_columns, of_rows = (_weights(site, dim).to(dtype) for dim in (2, 3))
+    wide = site(aten.linear.default, site.source, site.constant(of_rows))
     images = batch * channels
-    flat = step(program, node, aten.reshape.default, wide, [images, of_columns.shape[1], width])
+    flat = site.reshape(wide, [images, of_columns.shape[1], width])
     if images * of_columns.numel() <= LARGEST_MATRIX:
-        left = constant(program, of_columns.expand(images, *of_columns.shape).contiguous())
-        result = step(program, node, aten.bmm.default, left, flat)
+        left = site.constant(of_columns.expand(images, *of_columns.shape).contiguous())
+        result = site(aten.bmm.default, left, flat)
     else:
-        turned = step(program, node, aten.permute.default, flat, [0, 2, 1])
-        tall = step(program, node, aten.linear.default, turned, constant(program, of_columns))
-        result = step(program, node, aten.permute.default, tall, [0, 2, 1])
-    return step(program, node, aten.reshape.default, result, [batch, channels, height, width])
+        turned = site(aten.permute.default, flat, [0, 2, 1])
+        tall = site(aten.linear.default, turned, site.constant(of_columns))
+        result = site(aten.permute.default, tall, [0, 2, 1])
+    return site.reshape(result, [batch, channels, height, width])
 
 
-def _fits(node: Any) -> bool:
-    before, after = node.args[0].meta["val"], node.meta["val"]
+def _is_product(site: Site) -> bool:
+    """Return whether it resizes images by weights that are the same for every channel, row and column, tried on one."""
+    before, after = site.source.meta["val"], site.value
     if before.dim() != 4 or before.dtype != after.dtype:
         return False
     pairs = list(zip(before.shape[2:], after.shape[2:], strict=True))
-    if any(old * new > LARGEST_MATRIX for old, new in pairs):
-        return False
     # Windows of one size are pooling that XNNPACK takes.
-    if node.target in _POOLING and all(old % new == 0 for old, new in pairs):
+    windows = site.node.target in _POOLING and all(old % new == 0 for old, new in pairs)
+    if windows or any(old * new > LARGEST_MATRIX for old, new in pairs):
         return False
-    return _is_product(node)
-
-
-def _is_product(node: Any) -> bool:
-    """Return whether the operator does what its weights say, tried on one image."""
-    image = torch.rand(
-        1, 1, *node.args[0].meta["val"].shape[2:], dtype=torch.float64, generator=torch.Generator().manual_seed(0)
-    )
+    generator = torch.Generator().manual_seed(0)
+    image = torch.rand(1, 1, *before.shape[2:], dtype=torch.float64, generator=generator)
     try:
-        wanted = node.target(image, *node.args[1:], **node.kwargs)
-        found = _weights(node, 2) @ image[0, 0] @ _weights(node, 3).T
+        wanted = site.node.target(image, *site.node.args[1:], **site.node.kwargs)
+        found = _weights(site, 2) @ image[0, 0] @ _weights(site, 3).T
     except RuntimeError:
         return False
     return bool(torch.allclose(found, wanted[0, 0], rtol=1e-6, atol=1e-6))
 
 
-def _weights(node: Any, dim: int) -> torch.Tensor:
+def _weights(site: Site, dim: int) -> torch.Tensor:
     """Return the matrix of an axis: how much each old pixel gives to each new one."""
-    old, new = node.args[0].meta["val"].shape[dim], node.meta["val"].shape[dim]
+    old, new = site.source.meta["val"].shape[dim], site.value.shape[dim]
     pixels = torch.eye(old, dtype=torch.float64)[:, None, None, :]
-    return _one_axis(node, dim)(pixels, new)[:, 0, 0, :].T.contiguous()
+    return _one_axis(site, dim)(pixels, new)[:, 0, 0, :].T.contiguous()
 
 
-def _one_axis(node: Any, dim: int) -> Callable[[torch.Tensor, int], torch.Tensor]:
+def _one_axis(site: Site, dim: int) -> Callable[[torch.Tensor, int], torch.Tensor]:
     """Return the operator for images of one row, as it treats one axis of its own images.
 
     Not of one column: PyTorch 2.13's smoothed resizes of such are wrong.
     """
-    if node.target in _POOLING:
+    if site.node.target in _POOLING:
         return lambda pixels, new: aten.adaptive_avg_pool2d.default(pixels, [1, new])
-    given = arguments(node)
+    given = site.given
     scale = given.get(("scales_h", "scales_w")[dim - 2])
     if given.get("scale_factors") is not None:
         scale = given["scale_factors"][dim - 2]
     corners = [given["align_corners"]] if "align_corners" in given else []
-    operator = node.target.overloadpacket.default
+    operator = site.node.target.overloadpacket.default
     return lambda pixels, new: operator(pixels, [1, new], *corners, None, scale)
+
+
+REWRITES = [
+    NodeRewrite(NEAREST, _repeats, _repeated),
+    NodeRewrite([*_BICUBIC, *_SMOOTHED, *NEAREST, *_POOLING], _is_product, _as_products),
+    NodeRewrite([aten.avg_pool2d.default], lambda site: _pooling(site) is not None, _pooled),
+    NodeRewrite(_POOLING, _is_needless, lambda site: site.source),
+]

@@ -15,8 +15,7 @@ from model_profiling.analysis.timing.latency import compare
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress, say_note
-from model_profiling.fleet.history.program_archive import KeptPrograms
-from model_profiling.fleet.history.trends import ProgramComparison, Series
+from model_profiling.fleet.history.trends import KeptPrograms, ProgramComparison, Series
 from model_profiling.pipeline.group_state import ExperimentOutcome
 from model_profiling.pipeline.manifest_records import now
 from model_profiling.pipeline.phase_experiments import Lengths

@@ -1,6 +1,7 @@
 """Retention: which earlier runs and kept programs may go, and removing them. The latest run of a directory stays."""
 
 import contextlib
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +15,8 @@ from model_profiling.store import runs
 from model_profiling.store.artifacts import PROGRAMS
 
 _DIGITS = 16
+# What is called otherwise, somebody else has put there.
+_PROGRAM = re.compile(f"[0-9a-f]{{{_DIGITS}}}")
 
 
 class Removable(msgspec.Struct, frozen=True):
@@ -49,7 +52,7 @@ def removable(history: RunHistory, before: float | None, keep_last: int | None) 
             found += [
                 Removable(str(path), "program", "no run names it", _bytes(path))
                 for path in sorted((Path(home) / PROGRAMS).iterdir())
-                if path.is_dir() and not path.is_symlink() and len(path.name) == _DIGITS and path.name not in named
+                if _PROGRAM.fullmatch(path.name) and path.is_dir() and not path.is_symlink() and path.name not in named
             ]
     return found
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import GenericAlias
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
 from model_profiling.base.on_progress import OnProgress, no_progress
+from model_profiling.base.records import record_of
 from model_profiling.export.options import DECIDING
 from model_profiling.store.artifacts import ANALYSIS_SUMMARY, EARLIER, MANIFEST, METRICS, PROGRAMS, REPORT_PAGE
 from model_profiling.store.labels import Revision
@@ -108,118 +110,71 @@ _MOST_BYTES = 256 << 20
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
 
 
-class _Struct(msgspec.Struct, frozen=True, gc=False):
-    """A part of a file: fields that are not named here are skipped."""
+def _part(**fields: Any) -> Any:
+    """Return what is read of a JSON object: fields with their types, and defaults if they may be missing."""
+    rows = [(name, *(of if isinstance(of, tuple) else (of,))) for name, of in fields.items()]
+    return msgspec.defstruct("_Part", rows, frozen=True, gc=False, kw_only=True)
 
 
-def _struct(where: str, *more: Any) -> Any:
-    rows = [(row.name, row.plain_kind, row.plain(row.default)) for row in DECIDING if row.recorded == where]
-    return msgspec.defstruct(f"_{where}", [*rows, *more], bases=(_Struct,), frozen=True, gc=False, kw_only=True)
+def _deciding(where: str) -> dict[str, Any]:
+    return {row.name: (row.plain_kind, row.plain(row.default)) for row in DECIDING if row.recorded == where}
 
 
-_Request = _struct(
-    "request",
-    ("settings", dict[str, Any], {}),
-    ("shapes", list[Any], []),
-    ("inputs", list[str], []),
-    ("options", dict[str, Any], {}),
+def _by_name(of: Any) -> Any:
+    """Return a field that may be missing: an object whose values are all of one type."""
+    return GenericAlias(dict, (str, of)), {}
+
+
+_Text = (str, "")
+_Request = _part(
+    **_deciding("request"),
+    settings=_by_name(Any),
+    shapes=(list[Any], []),
+    inputs=(list[str], []),
+    options=_by_name(Any),
 )
-_Export = _struct("export", ("model", str), ("dtype", str, ""), ("request", _Request))
-
-
-class _Model(_Struct, frozen=True, gc=False):
-    stem: str
-    sha256: str
-    dtype: str
-    export: _Export | None = None  # type: ignore[valid-type]
-
-
-class _Runner(_Struct, frozen=True, gc=False):
-    executorch: str = ""
-    executorch_content: str = ""
-
-
-class _Experiment(_Struct, frozen=True, gc=False):
-    status: str
-    mode: str
-    threads: _Count
-    disable_features: list[str] = []
-    latency_source: LatencySource = "untraced executions"
-    method: str = ""
-    phase: Phase | None = None
-    partial: str = ""
-    session: str = ""
-    runner: _Runner = _Runner()
-
-
-class _Manifest(_Struct, frozen=True, gc=False):
-    kit_version: str
-    platform: str
-    created: str
-    model: _Model
-    label: str
-    device: str
-    experiments: dict[str, _Experiment] = {}
-    status: str = "partial"
-    timing: str = "measured"
-    schema: int = SCHEMA
-    labels: dict[str, str] = {}
-    revision: Revision = Revision()
-
-
-class _Latency(_Struct, frozen=True, gc=False):
-    runs: _Count
-    median_ms: float
-    mad_ms: float
-
-
-class _FirstResult(_Struct, frozen=True, gc=False):
-    median_ms: float
-
-
-class _Startup(_Struct, frozen=True, gc=False):
-    first_result: _FirstResult
-
-
-class _Memory(_Struct, frozen=True, gc=False):
-    peak_bytes: _Count
-
-
-class _Measured(_Struct, frozen=True, gc=False):
-    latency: _Latency | None = None
-    startup: _Startup | None = None
-    memory: _Memory | None = None
-
-
-class _Metrics(_Struct, frozen=True, gc=False):
-    experiments: dict[str, _Measured] = {}
-
-
-class _Operator(_Struct, frozen=True, gc=False):
-    operator: str
-    category: str
-    ms: float
-
-
-class _Breakdown(_Struct, frozen=True, gc=False):
-    operators: list[_Operator]
-
-
-class _Coverage(_Struct, frozen=True, gc=False):
-    eligible: _Count
-    on_sme2: _Count | None = None
-    work: _Count | None = None
-    work_on_sme2: _Count | None = None
-    unknown: str = ""
-
-
-class _Analysis(_Struct, frozen=True, gc=False):
-    breakdown: _Breakdown
-    coverage: _Coverage | None = None
-
-
-class _Summary(_Struct, frozen=True, gc=False):
-    experiments: dict[str, _Analysis] = {}
+_Export = _part(**{**_deciding("export"), "model": str, "dtype": _Text, "request": _Request})
+_Model = _part(stem=str, sha256=str, dtype=str, export=(_Export | None, None))
+_Runner = _part(executorch=_Text, executorch_content=_Text)
+_Experiment = _part(
+    status=str,
+    mode=str,
+    threads=_Count,
+    disable_features=(list[str], []),
+    latency_source=(LatencySource, "untraced executions"),
+    method=_Text,
+    phase=(Phase | None, None),
+    partial=_Text,
+    session=_Text,
+    runner=(_Runner, _Runner()),
+)
+_Manifest = _part(
+    kit_version=str,
+    platform=str,
+    created=str,
+    model=_Model,
+    label=str,
+    device=str,
+    experiments=_by_name(_Experiment),
+    status=(str, "partial"),
+    timing=(str, "measured"),
+    schema=(int, SCHEMA),
+    labels=_by_name(str),
+    revision=(Revision, Revision()),
+)
+_Latency = _part(runs=_Count, median_ms=float, mad_ms=float)
+_Startup = _part(first_result=_part(median_ms=float))
+_Measured = _part(
+    latency=(_Latency | None, None),
+    startup=(_Startup | None, None),
+    memory=(_part(peak_bytes=_Count) | None, None),
+)
+_Metrics = _part(experiments=_by_name(_Measured))
+_Share = (_Count | None, None)
+_Coverage = _part(eligible=_Count, on_sme2=_Share, work=_Share, work_on_sme2=_Share, unknown=_Text)
+_Breakdown = _part(operators=GenericAlias(list, (_part(operator=str, category=str, ms=float),)))
+_Analysis = _part(breakdown=_Breakdown, coverage=(_Coverage | None, None))
+_Summary = _part(experiments=_by_name(_Analysis))
 
 
 class HistoryMeasurement(msgspec.Struct, frozen=True, gc=False, array_like=True):
@@ -230,17 +185,17 @@ class HistoryMeasurement(msgspec.Struct, frozen=True, gc=False, array_like=True)
     off: str
     phase: str
     source: str
-    median_ms: float | None
-    mad_ms: float | None
-    executions: int | None
     # Which measurement it is: a run that measured only something else has it, too.
     session: str
-    first_result_ms: float | None
-    peak_bytes: int | None
-    coverage_percent: float | None
-    coverage_unknown: str
+    median_ms: float | None = None
+    mad_ms: float | None = None
+    executions: int | None = None
+    first_result_ms: float | None = None
+    peak_bytes: int | None = None
+    coverage_percent: float | None = None
+    coverage_unknown: str = ""
     # A JSON list of [operator, category, ms].
-    operators: bytes
+    operators: bytes = b"[]"
     # The version of ExecuTorch that ran it; '' if it is not known.
     executorch: str = ""
 
@@ -339,20 +294,27 @@ def _is_foreign(data: bytes) -> bool:
     return "kit_version" not in fields and fields.get("kind") != msgspec.Raw(b'"manifest"')
 
 
-def _row(key: tuple[bytes, str], manifest: _Manifest, at: float, metrics: _Metrics, summary: _Summary) -> HistoryRow:
-    model, revision, chosen = manifest.model, manifest.revision, manifest.labels.get("device")
+def _row(key: tuple[bytes, str], manifest: Any, at: float, metrics: Any, summary: Any) -> HistoryRow:
+    model, chosen = manifest.model, manifest.labels.get("device")
     name, dtype = (model.export.model, model.export.dtype) if model.export is not None else (model.stem, model.dtype)
-    device = f"{manifest.device} ({chosen})" if chosen else manifest.device
-    what = (manifest.created, manifest.label, name, model.stem, dtype, _variant(model.export))
-    how = (manifest.platform, device, manifest.timing, manifest.status)
-    code = (revision.commit, revision.branch)
-    made = (manifest.kit_version, model.sha256, "")
-    measured = [
-        _measurement(name, record, manifest.timing, metrics.experiments.get(name), summary.experiments.get(name))
-        for name, record in manifest.experiments.items()
-        if record.status == "ok"
-    ]
-    return HistoryRow(*key, False, at, *what, *how, *code, revision.dirty, manifest.labels, *made, measured)
+    return record_of(
+        HistoryRow,
+        manifest,
+        model,
+        manifest.revision,
+        raw_path=key[0],
+        state=key[1],
+        at=at,
+        model=name,
+        dtype=dtype,
+        variant=_variant(model.export),
+        device=f"{manifest.device} ({chosen})" if chosen else manifest.device,
+        measurements=[
+            _measurement(name, record, manifest.timing, metrics.experiments.get(name), summary.experiments.get(name))
+            for name, record in manifest.experiments.items()
+            if record.status == "ok"
+        ],
+    )
 
 
 def _variant(export: Any) -> str:
@@ -373,46 +335,43 @@ def _variant(export: Any) -> str:
     return ", ".join(parts)
 
 
-def _measurement(
-    name: str, record: _Experiment, timing: str, measured: _Measured | None, analysis: _Analysis | None
-) -> HistoryMeasurement:
+def _measurement(name: str, record: Any, timing: str, measured: Any, analysis: Any) -> HistoryMeasurement:
     """Return what was measured of an experiment; emulated and partial ones have no latency for a series."""
     timed = timing == "measured" and record.mode == "timing" and not record.partial
     measured = measured if measured is not None and timed else _Measured()
-    latency, startup, memory = measured.latency, measured.startup, measured.memory
+    latency, startup = measured.latency, measured.startup
     coverage = analysis.coverage if analysis is not None else None
     operators = [(o.operator, o.category, o.ms) for o in analysis.breakdown.operators] if analysis and timed else []
-    return HistoryMeasurement(
-        name,
-        record.threads,
-        ",".join(sorted(record.disable_features)),
-        _phase(record),
-        record.latency_source,
-        latency.median_ms if latency is not None else None,
-        latency.mad_ms if latency is not None else None,
-        latency.runs if latency is not None else None,
-        record.session,
-        startup.first_result.median_ms if startup is not None else None,
-        memory.peak_bytes if memory is not None else None,
-        _percent(coverage),
-        coverage.unknown if coverage is not None else "",
-        msgspec.json.encode(operators),
-        executorch_name(record.runner.executorch, record.runner.executorch_content),
+    return record_of(
+        HistoryMeasurement,
+        record,
+        latency,
+        measured.memory,
+        experiment=name,
+        off=",".join(sorted(record.disable_features)),
+        phase=_phase(record),
+        source=record.latency_source,
+        executions=latency.runs if latency is not None else None,
+        first_result_ms=startup.first_result.median_ms if startup is not None else None,
+        coverage_percent=_percent(coverage),
+        coverage_unknown=coverage.unknown if coverage is not None else "",
+        operators=msgspec.json.encode(operators),
+        executorch=executorch_name(record.runner.executorch, record.runner.executorch_content),
     )
 
 
-def _phase(record: _Experiment) -> str:
+def _phase(record: Any) -> str:
     if record.phase is not None:
-        return record.phase.label
-    return "" if record.method == "forward" else record.method
+        return str(record.phase.label)
+    return "" if record.method == "forward" else str(record.method)
 
 
-def _percent(coverage: _Coverage | None) -> float | None:
+def _percent(coverage: Any) -> float | None:
     """Return how much of the work of CONV and GEMM runs on SME2; of the operators, where the work is not known."""
     if coverage is None or coverage.unknown:
         return None
     if coverage.work and coverage.work_on_sme2 is not None:
-        return coverage.work_on_sme2 / coverage.work * 100
+        return float(coverage.work_on_sme2 / coverage.work * 100)
     if coverage.eligible and coverage.on_sme2 is not None:
-        return coverage.on_sme2 / coverage.eligible * 100
+        return float(coverage.on_sme2 / coverage.eligible * 100)
     return None

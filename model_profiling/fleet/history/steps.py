@@ -15,8 +15,7 @@ import numpy.typing as npt
 from model_profiling.base import files
 from model_profiling.base.errors import KitError
 from model_profiling.fleet.history.history_records import Point
-from model_profiling.fleet.history.program_archive import KeptPrograms
-from model_profiling.fleet.history.trends import ProgramComparison, Series, Step, StepState
+from model_profiling.fleet.history.trends import KeptPrograms, ProgramComparison, Series, Step, StepState
 from model_profiling.store.artifacts import MANIFEST
 
 # Steps in a noisy series, by ranks: no assumption on how values are distributed, and outliers count once.

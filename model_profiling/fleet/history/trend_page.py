@@ -15,7 +15,7 @@ from model_profiling.report.charts.trend import Dot, StepMark, add_links, axis_o
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, Theme
 from model_profiling.report.drawing.vega import PAPER_SCALE, draw
-from model_profiling.report.files.page_files import write_document
+from model_profiling.report.files.page_files import Drawings, write_document
 
 # A picture takes a third of a second; of more series the table tells.
 _MOST_DRAWN = 24
@@ -40,7 +40,8 @@ def write(found: Trend, output: Path) -> list[Path]:
 
     with DrawingPool() as artist:
         text = output.with_suffix(".md")
-        write_document(page_report(found, home), output, pictures, artist, _MADE_FROM, text, finish=linked)
+        drawings = Drawings.start(pictures, artist)
+        write_document(page_report(found, home), drawings, output, _MADE_FROM, text, finish=linked)
     files.write_json(output.with_suffix(".json"), found)
     return [output, text, output.with_suffix(".json")]
 

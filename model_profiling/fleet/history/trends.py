@@ -1,12 +1,19 @@
-"""Series over time, the steps in them, and what comparing programs said of those."""
+"""Series over time, the steps in them, and the programs that runs keep, with what comparing them side by side said."""
 
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 
 from model_profiling.analysis.compare.program_changes import ProgramChanges
 from model_profiling.analysis.timing.latency import Comparison
+from model_profiling.base import files
+from model_profiling.base.errors import InputError, KitError
 from model_profiling.fleet.history.history_records import Point
+from model_profiling.store import kept_programs
+from model_profiling.store.artifacts import COMPARED, PROGRAMS
 from model_profiling.store.made_by import Maker
 from model_profiling.store.run_directory import LatencySource
 
@@ -115,3 +122,60 @@ class Regression(msgspec.Struct, frozen=True):
     platform: str
     device: str
     step: Step
+
+
+_HOW = ("platform", "device", "threads", "phase")
+# No program is so many times slower than another.
+_SLOWEST = 1e-9
+
+
+class KeptPrograms:
+    """What the run directories of a history keep."""
+
+    def __init__(self, homes: Sequence[str]) -> None:
+        self._homes = [Path(home) for home in homes]
+        self._records: list[ProgramComparison] | None = None
+
+    def program(self, sha256: str) -> Path | None:
+        """Return the .pte of this hash; None if nobody kept it."""
+        return next(
+            (path for home in self._homes if (path := kept_programs.find_program(home, sha256)) is not None), None
+        )
+
+    def is_kept(self, sha256: str) -> bool:
+        """Return whether there is a folder for it; whether it is unchanged, `program` finds out."""
+        return any(kept_programs.home_of(home, sha256).is_dir() for home in self._homes)
+
+    def comparison(self, series: Series, before: str, after: str) -> ProgramComparison | None:
+        """Return the newest comparison of two programs, run as those of the series were and on the same device."""
+        if self._records is None:
+            self._records = []
+            for path in (path for home in self._homes for path in sorted((home / PROGRAMS).glob(f"{COMPARED}*.json"))):
+                with contextlib.suppress(KitError):
+                    self._records += [read_comparison(path)] if not path.is_symlink() else []
+        wanted = before, after, sorted(series.off), *(getattr(series, name) for name in _HOW)
+        fitting = [
+            each
+            for each in self._records
+            if (each.before, each.after, sorted(each.disable_features), *(getattr(each, name) for name in _HOW))
+            == wanted
+        ]
+        return max(fitting, key=lambda each: each.created, default=None)
+
+    def add(self, home: Path, record: ProgramComparison) -> Path:
+        """Write a comparison down, where the later program is kept."""
+        stamp = "".join(c for c in record.created if c.isdigit())[:14]
+        name = f"{COMPARED}{record.before[:16]}_{record.after[:16]}_{stamp}.json"
+        path = files.inside(home, home / PROGRAMS / name)
+        files.write_json(path, record)
+        self._records = None
+        return path
+
+
+def read_comparison(path: Path) -> ProgramComparison:
+    record = files.read_json(path, ProgramComparison, "comparison of two programs")
+    latency = record.latency
+    bounds = () if latency.high is None else (latency.low, latency.high)
+    if not all(_SLOWEST < value < 1 / _SLOWEST for value in (latency.ratio, *bounds)):
+        raise InputError(f"{path} has a ratio that no comparison can have", "Remove it, and compare again.")
+    return record

@@ -20,6 +20,7 @@ from model_profiling.base import files
 from model_profiling.base.child_watcher import GRACE_S
 from model_profiling.base.code_path import python_command
 from model_profiling.base.programs import ChildProcess, start
+from model_profiling.base.records import record_of
 from model_profiling.fleet.sweep.jobs import Job, SweepFolder
 from model_profiling.fleet.sweep.result import JobRecord, JobState
 from model_profiling.fleet.sweep.sweep_file import SweepTarget
@@ -88,12 +89,6 @@ def failure_of(log: str, code: int) -> tuple[str, str]:
     return f"the command {how}" + (f"; it said last: {last[:300]}" if last else ""), "See its log."
 
 
-def last_line(path: Path) -> str:
-    """Return what a command said last, from the end of its log."""
-    lines = files.tail(path, 400).strip().splitlines()
-    return lines[-1] if lines else ""
-
-
 _OPEN: tuple[JobState, ...] = ("waiting", "running")
 # What is carried out side by side.
 WORK = "work"
@@ -141,16 +136,9 @@ class Ledger:
             self._seconds[job.name] = outcome.seconds
             self._add_known(job, outcome.seconds)
         seconds = outcome.seconds if outcome is not None else self._seconds.get(job.name)
-        self.records[job.name] = JobRecord(
-            job.name,
-            job.kind,
-            state,
-            None if seconds is None else round(seconds, 3),
-            outcome.failure if outcome is not None else failure,
-            outcome.hint if outcome is not None else "",
-            log,
-            outcome.node if outcome is not None else "",
-        )
+        said: dict[str, Any] = {"failure": failure} if outcome is None else {}
+        said |= {"state": state, "seconds": None if seconds is None else round(seconds, 3), "log": log}
+        self.records[job.name] = record_of(JobRecord, job, outcome, **said)
 
     def state(self, name: str) -> JobState:
         return self.records[name].state
@@ -290,7 +278,8 @@ class LocalExecutor:
 
     def doing(self, job: Job) -> str:
         running = self._running.get(job.name)
-        return last_line(running.log) if running is not None else ""
+        said = files.tail(running.log, 400).strip() if running is not None else ""
+        return said.splitlines()[-1] if said else ""
 
     def close(self) -> None:
         self._claims.step_back()

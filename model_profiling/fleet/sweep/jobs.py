@@ -22,7 +22,9 @@ from model_profiling.base.file_memo import program_sha256
 from model_profiling.export.cache import cached
 from model_profiling.export.request import ExportRequest, typed
 from model_profiling.fleet.sweep.sweep_file import Cell, SweepFile, SweepProgram, SweepTarget
-from model_profiling.models.options import LoadOptions, input_spec, settings_of
+from model_profiling.models.lookup import model_name
+from model_profiling.models.options import LoadOptions, input_spec, name_suffix, settings_of
+from model_profiling.pipeline.pipeline import export_record
 from model_profiling.platforms.environment import describe_host
 from model_profiling.runner.sdk import installed_libraries
 from model_profiling.store import artifacts
@@ -155,9 +157,6 @@ class Jobs:
 
     def request(self, variant: SweepProgram) -> ExportRequest:
         """Return what the export of a variant asks for, as the command does."""
-        from model_profiling.models.lookup import model_name
-        from model_profiling.models.options import name_suffix
-
         asked = variant.asked
         settings = tuple(sorted(settings_of(asked.set).items()))
         checkpoint = Path(asked.checkpoint) if asked.checkpoint else None
@@ -182,7 +181,9 @@ class Jobs:
         pte = self.program(cell.variant)
         digest = hashlib.sha256(program_sha256(pte).encode())
         code = (__version__, _executorch(), installed_libraries())
-        for part in (*code, *self._settings(cell), *_inputs(ExportPaths(pte))):
+        record = export_record(ExportPaths(pte))
+        inputs = [record.files.get(tensor.file, "") for tensor in record.inputs] if record is not None else []
+        for part in (*code, *self._settings(cell), *inputs):
             digest.update(part.encode() + b"\0")
         return digest.hexdigest()[:32]
 
@@ -243,13 +244,6 @@ def has_report(directory: Path) -> bool:
     if entry is None or not page.is_file() or files.sha256(page) != entry.sha256:
         return False
     return entry.sources == current_fingerprint(run, index)
-
-
-def _inputs(paths: ExportPaths) -> list[str]:
-    from model_profiling.pipeline.pipeline import export_record
-
-    record = export_record(paths)
-    return [] if record is None else [record.files.get(tensor.file, "") for tensor in record.inputs]
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from model_profiling.report.charts.frame import Spec
 from model_profiling.report.charts.programs import OFF, ON, PREDICTED, Bounded, ProgramLatency, is_logarithmic, programs
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.report.files.page_files import write_document
+from model_profiling.report.files.page_files import Drawings, write_document
 from model_profiling.report.words import drop_text
 
 
@@ -144,7 +144,7 @@ def write(result: SweepResult, home: Path, drawn: bool = True) -> None:
 
     made_from = "everything here can be made again from sweep.json."
     with DrawingPool() as artist:
-        write_document(report(result), home / PAGE, pictures, artist, made_from, home / TEXT)
+        write_document(report(result), Drawings.start(pictures, artist), home / PAGE, made_from, home / TEXT)
 
 
 def report(result: SweepResult) -> blocks.Report:

@@ -11,13 +11,15 @@ import msgspec
 from model_profiling.analysis.compare.comparison import MetricChange
 from model_profiling.analysis.compare.metrics import Metrics
 from model_profiling.analysis.compare.program_changes import ProgramChanges, largest
-from model_profiling.analysis.compare.runtime_comparison import RuntimeRow, read_runtimes
+from model_profiling.analysis.compare.runtime_comparison import read_runtimes
 from model_profiling.analysis.run.dumps import AnalysisSummary, ExperimentAnalysis
 from model_profiling.analysis.run.selection import changes_between, choose
+from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.sme2.forecast_record import Sme2Answer
 from model_profiling.analysis.timing.latency import Comparison, Verdict, compare, latency_turns
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError
+from model_profiling.base.records import record_of
 from model_profiling.fleet.sweep.jobs import Kind
 from model_profiling.fleet.sweep.sweep_file import Cell
 from model_profiling.gates.baseline import refuse_wrong_baseline
@@ -45,23 +47,19 @@ class PredictedSme2(msgspec.Struct, frozen=True):
 def traced_coverage(analysed: ExperimentAnalysis | None) -> tuple[float | None, str, str]:
     """Return percent, in words, and why it is not known."""
     found = analysed.coverage if analysed is not None else None
-    if found is None:
-        return None, "", _NOT_TRACED
-    if found.on_sme2 is None:
-        return None, "", found.unknown or _NOT_TRACED
-    if not found.eligible:
-        return None, "", _NO_OPERATORS
-    return found.on_sme2 / found.eligible * 100, found.headline, ""
+    return _share(found, found.headline if found is not None else "")
 
 
 def known_coverage(name: str, summary: AnalysisSummary) -> tuple[float | None, str, str]:
     """Return the same of the table of known kernels; switching features does not change what a program has."""
     found = _answer(name, summary)
+    return _share(found, f"{found.headline} (known of ExecuTorch {found.executorch})" if found is not None else "")
+
+
+def _share(found: Coverage | Sme2Answer | None, words: str) -> tuple[float | None, str, str]:
     if found is None or found.on_sme2 is None:
-        return None, "", found.unknown if found is not None else _NOT_TRACED
-    if not found.eligible:
-        return None, "", _NO_OPERATORS
-    return found.on_sme2 / found.eligible * 100, f"{found.headline} (known of ExecuTorch {found.executorch})", ""
+        return None, "", (found.unknown if found is not None else "") or _NOT_TRACED
+    return (found.on_sme2 / found.eligible * 100, words, "") if found.eligible else (None, "", _NO_OPERATORS)
 
 
 def predicted_sme2(name: str, summary: AnalysisSummary) -> tuple[PredictedSme2 | None, str]:
@@ -231,14 +229,14 @@ def cell_record(cell: Cell, home: Path, directory: Path, state: JobState, failur
             state, failure = "failed", error.message
     page = directory / artifacts.REPORT_PAGE
     finished = state == "finished"
-    return CellRecord(
+    return record_of(
+        CellRecord,
+        cell.variant,
+        cell,
+        cell.target,
         name=cell.name,
-        model=cell.variant.model,
-        dtype=cell.variant.dtype,
         rewrites=list(cell.variant.rewrites),
-        threads=cell.threads,
         target=cell.target.label,
-        timing=cell.target.timing,
         state=state,
         run=relative(directory, home) if finished else "",
         report=relative(page, home) if finished and page.is_file() else "",
@@ -259,24 +257,23 @@ def _runtimes(directory: Path) -> list[RuntimeResult]:
             return []
     except KitError:
         return []
-    return [_runtime(row) for row in found.rows if row.name != found.baseline and row.runtime != EXECUTORCH]
+    others = (row for row in found.rows if row.name != found.baseline and row.runtime != EXECUTORCH)
+    return [
+        record_of(
+            RuntimeResult,
+            row,
+            row.comparison,
+            row.latency,
+            low=_low(row.comparison) if row.comparison is not None else None,
+            startup_ms=row.startup.median_ms if row.startup is not None else None,
+            reason=row.reason or ("" if row.comparison else "its outputs differ, or could not be compared"),
+        )
+        for row in others
+    ]
 
 
-def _runtime(row: RuntimeRow) -> RuntimeResult:
-    held = row.comparison
-    differs = "" if held is not None or row.reason else "its outputs differ, or could not be compared"
-    return RuntimeResult(
-        row.runtime,
-        row.label,
-        row.latency.median_ms if row.latency is not None else None,
-        ratio=held.ratio if held is not None else None,
-        low=held.low if held is not None and held.high is not None else None,
-        high=held.high if held is not None else None,
-        verdict=held.verdict if held is not None else "unknown",
-        startup_ms=row.startup.median_ms if row.startup is not None else None,
-        peak_bytes=row.peak_bytes,
-        reason=row.reason or differs,
-    )
+def _low(found: Comparison) -> float | None:
+    return found.low if found.high is not None else None
 
 
 def relative(path: Path, home: Path) -> str:
@@ -365,35 +362,27 @@ def _measured(
     if measured.memory is None:
         unknown["peak_bytes"] = measured.memory_unknown
     start = measured.startup.first_result if measured.startup is not None else None
-    latency = measured.latency
     off = metrics.experiments[compared.before].latency if compared is not None else None
-    return CellResult(
+    return record_of(
+        CellResult,
+        measured.latency,
+        measured.phase,
+        measured.memory,
         experiment=name,
         phase=_phase(metrics, name),
-        median_ms=latency.median_ms if latency is not None else None,
-        mad_percent=latency.mad_percent if latency is not None else None,
-        token_per_sec=measured.phase.token_per_sec if measured.phase is not None else None,
-        speedup=_speedup(compared) if compared is not None else None,
+        speedup=record_of(Speedup, compared, baseline=compared.before, low=_low(compared)) if compared else None,
         sme2_coverage_percent=percent,
         sme2_coverage=words,
         data_movement_percent=None if analysed is None else analysed.breakdown.category("Data Movement").share * 100,
         startup_ms=start.median_ms if start is not None else None,
         startup_low_ms=start.low_ms if start is not None else None,
         startup_high_ms=start.high_ms if start is not None else None,
-        peak_bytes=measured.memory.peak_bytes if measured.memory is not None else None,
         against=judged.against(name),
-        warnings=list(latency.warnings) if latency is not None else [],
         unknown=unknown,
         off_ms=off.median_ms if off is not None else None,
         off_mad_percent=off.mad_percent if off is not None else None,
         predicted=predicted,
     )
-
-
-def _speedup(compared: Comparison) -> Speedup:
-    low = compared.low if compared.high is not None else None
-    bounds = (compared.ratio, low, compared.high)
-    return Speedup(compared.before, *bounds, compared.verdict, compared.contended)
 
 
 class _Earlier:

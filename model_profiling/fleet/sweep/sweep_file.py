@@ -11,18 +11,23 @@ import msgspec
 from model_profiling.base import dtypes, files
 from model_profiling.base.errors import InputError
 from model_profiling.base.rewrites import NO_REWRITE, REWRITE_CHOICES
-from model_profiling.base.visible import not_utf8
-from model_profiling.pipeline.config import closest_key, explain_error, read_object
+from model_profiling.formats.pte import PteError
+from model_profiling.models.lookup import file_target, model_name
+from model_profiling.models.options import input_spec, name_suffix, settings_of
+from model_profiling.pipeline.config import read_object, typed_object
 from model_profiling.pipeline.config_types import MOST_LAUNCHES, MOST_THREADS, Count
+from model_profiling.pipeline.pipeline import asked_dtype
 from model_profiling.platforms import locks, platform_table
 from model_profiling.platforms.platform_table import EXAMPLES, HERE, LOCAL, MACHINES, SWEPT, Choice, row_of
 from model_profiling.runtimes.runtime_table import RUNTIMES
+from model_profiling.store.artifacts import ExportPaths
 from model_profiling.store.labels import checked_labels
 from model_profiling.store.run_directory import Timing
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$(?!\n)"
 _LONGEST_NAME = 200
 _MOST_CELLS = 10_000
+_HINT = "Correct that key; docs/sweeps.md lists them all, and `sme2-kit schema sweep-file` does."
 _START = 'Start from {"models": ["toy_cnn"], "dtypes": ["fp32", "fp16"]}.'
 if TYPE_CHECKING:
     PlatformName = str
@@ -189,26 +194,9 @@ def load(path: Path) -> SweepFile:
 def parse(raw: dict[str, Any], where: str) -> SweepFile:
     """Turn decoded JSON into a checked sweep; `where` names the source in messages."""
     raw = {key: value for key, value in raw.items() if key != "$schema"}
-    try:
-        # Half of a character's two halves is no text, and no file is named by it.
-        msgspec.json.encode(raw)
-        found = msgspec.convert(raw, SweepFile)
-    except (UnicodeEncodeError, RecursionError) as error:
-        why = not_utf8(error) if isinstance(error, UnicodeEncodeError) else "it is nested too deeply"
-        raise _wrong(where, why, "Rename that file or folder, or correct that text.") from None
-    except msgspec.ValidationError as error:
-        raise _wrong(where, explain_error(str(error)), _hint(str(error))) from None
-    return _checked(found, where)
-
-
-def _hint(message: str) -> str:
-    unknown = re.search(r"unknown field `([^`]+)`", message)
-    if not unknown:
-        return "Correct that key; docs/sweeps.md lists them all, and `sme2-kit schema sweep-file` does."
-    levels = {"models": SweepModel, "targets": SweepTarget, "exclude": Exclusion}
-    level = re.search(r"at `\$\.(\w+)", message)
-    known = levels.get(level[1], SweepFile) if level else SweepFile
-    return closest_key(unknown[1], {*known.__struct_fields__})
+    levels = {"": SweepFile, "models": SweepModel, "targets": SweepTarget, "exclude": Exclusion}
+    keys = {level: {*of.__struct_fields__} for level, of in levels.items()}
+    return _checked(typed_object(raw, SweepFile, f"sweep file {where}", keys, _HINT), where)
 
 
 def _wrong(where: str, sentence: str, fix: str) -> InputError:
@@ -318,8 +306,6 @@ def _twice(values: Sequence[Any]) -> Any:
 
 
 def _variants(found: SweepFile, where: str) -> list[SweepProgram]:
-    from model_profiling.models.lookup import file_target
-
     variants = []
     for given in found.models:
         asked = SweepModel(given) if isinstance(given, str) else given
@@ -340,9 +326,6 @@ def _variants(found: SweepFile, where: str) -> list[SweepProgram]:
 
 def _model_name(asked: SweepModel) -> str:
     """Return the name that the model's files carry, as a part of the names of cells."""
-    from model_profiling.models.lookup import model_name
-    from model_profiling.models.options import input_spec, name_suffix, settings_of
-
     if asked.model.endswith(".pte"):
         if asked.input or asked.set or asked.checkpoint:
             raise InputError(f"{asked.model} is exported already", "Leave `input`, `set` and `checkpoint` out.")
@@ -355,19 +338,13 @@ def _model_name(asked: SweepModel) -> str:
 
 
 def _program_dtype(asked: SweepModel) -> str:
-    from model_profiling.base import files
-    from model_profiling.base.dtypes import UNKNOWN
-    from model_profiling.formats.pte import PteError
-    from model_profiling.pipeline.pipeline import asked_dtype
-    from model_profiling.store.artifacts import ExportPaths
-
     path = Path(asked.model)
     if not files.is_file(path):
         raise InputError(f"there is no {asked.model}", "Correct `models`, or export it first.")
     try:
         dtype = asked_dtype(ExportPaths(path.resolve()))
     except PteError:
-        dtype = UNKNOWN  # its run fails and says why, and the others run
+        dtype = dtypes.UNKNOWN  # its run fails and says why, and the others run
     return re.sub(r"[^A-Za-z0-9_.-]", "_", dtype)
 
 

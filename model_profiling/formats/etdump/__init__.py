@@ -174,13 +174,9 @@ def _text(row: bytes) -> str:
 
 def read(path: Path) -> Etdump:
     """Map the file and read it; whatever is wrong with it is an EtdumpError that says what and where."""
-    try:
-        with files.open_file(path) as file:
-            # An empty file cannot be mapped.
-            data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if files.size_of(file) else b""
-    except (OSError, ValueError) as error:
-        problem = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise EtdumpError(path, problem[0].lower() + problem[1:], hint="Give the path of an .etdump file.") from None
+    with files.opened(path, EtdumpError) as file:
+        # An empty file cannot be mapped.
+        data: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if files.size_of(file) else b""
     return parse(data, path)
 
 

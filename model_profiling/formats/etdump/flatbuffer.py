@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import FormatError
 from model_profiling.upstream import etdump_schema
 
 Positions = npt.NDArray[np.int64]
@@ -20,15 +20,11 @@ Rows = npt.NDArray[np.intp]
 IDENTIFIER = etdump_schema.IDENTIFIER.encode()
 
 
-class EtdumpError(InputError):
+class EtdumpError(FormatError):
     """The file is not an ETDump, or not a whole one."""
 
-    def __init__(self, path: Path, problem: str, offset: int | None = None, hint: str = "") -> None:
-        where = "" if offset is None else f" at byte {offset}"
-        super().__init__(
-            f"{path} is not a readable ETDump: {problem}{where}",
-            hint or "Run the model again to write it again; if it was copied from a device, copy it again.",
-        )
+    format = "ETDump"
+    usual_hint = "Run the model again to write it again; if it was copied from a device, copy it again."
 
 
 class Words:

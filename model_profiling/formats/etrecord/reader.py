@@ -1,18 +1,17 @@
 """From the bytes of an ETRecord to the source of each instruction, by method."""
 
-import contextlib
+import itertools
 import re
 import zipfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import BinaryIO, TypeVar
 
 import msgspec
 
 from model_profiling.base import files, zips
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import FormatError
 from model_profiling.formats.graph_terms import packet
 from model_profiling.upstream import names_in_files as contents
 from model_profiling.upstream.names_in_files import EDGE_OPERATORS
@@ -93,45 +92,25 @@ def frame(stack_trace: str) -> tuple[str, int, str]:
     return (best[0][1], int(best[0][2]), (best[0][4] or "").strip()) if best else ("", 0, "")
 
 
-class EtrecordError(InputError):
+class EtrecordError(FormatError):
     """The file is not an ETRecord, or not one with all that is needed."""
 
-    def __init__(self, path: Path, problem: str, hint: str = "") -> None:
-        super().__init__(
-            f"{path} is not a readable ETRecord: {problem}",
-            hint or "Export the model again; if the file was copied, copy it again.",
-        )
+    format = "ETRecord"
 
 
 class Archive:
-    """An open ETRecord. Use it in a `with`."""
+    """An ETRecord while its file is open."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        with contextlib.ExitStack() as opened:
-            try:
-                file = opened.enter_context(files.open_file(path))
-                self._zip = opened.enter_context(zipfile.ZipFile(file))
-            except FileNotFoundError:
-                raise EtrecordError(path, "it does not exist", "Check the path.") from None
-            except OSError as error:
-                raise EtrecordError(path, f"it cannot be read, {error.strerror}", "Check the path.") from None
-            except zips.ERRORS as error:
-                raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
-            self._opened = opened.pop_all()
-        self.names = frozenset(self._zip.namelist())
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        try:
+            self._zip = zipfile.ZipFile(file)
+        except zips.ERRORS as error:
+            raise EtrecordError(path, f"it is not a complete zip file ({error})") from None
+        self.path, self.names = path, frozenset(self._zip.namelist())
         self._left = min(MAX_UNPACKED, zips.most_unpacked(files.size_of(file)))
-
-    def __enter__(self) -> "Archive":
         if IDENTIFIER not in self.names:
-            self._opened.close()
-            raise EtrecordError(
-                self.path, f"it has no member {IDENTIFIER}", "Check that it is an .etrecord, not another kind of file."
-            )
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opened.close()
+            hint = "Check that it is an .etrecord, not another kind of file."
+            raise EtrecordError(path, f"it has no member {IDENTIFIER}", hint=hint)
 
     def decode(self, name: str, type_: type[T]) -> T:
         """Read one member as JSON of a known shape; keys the shape does not name are skipped."""
@@ -146,7 +125,7 @@ class Archive:
     def _read(self, name: str) -> bytes:
         """Unpack one member, after a look at what it claims to be."""
         if name not in self.names:
-            raise EtrecordError(self.path, f"it has no member {name}", _MISSING)
+            raise EtrecordError(self.path, f"it has no member {name}", hint=_MISSING)
         info = self._zip.getinfo(name)
         if info.file_size > self._left:
             allowed = f"more than {MAX_UNPACKED} bytes, or than {zips.MAX_RATIO} times its size"
@@ -303,8 +282,9 @@ _Delegates = dict[str, dict[int, _Delegate]]
 def read(path: Path) -> Etrecord:
     """Read which nodes of the model are behind each instruction; weights and sample inputs stay in the file."""
     if problem := why_not(contents.ETRECORD):
-        raise EtrecordError(path, problem, "Use a version of ExecuTorch that the kit knows.")
-    with Archive(path) as archive:
+        raise EtrecordError(path, problem, hint="Use a version of ExecuTorch that the kit knows.")
+    with files.opened(path, EtrecordError) as file:
+        archive = Archive(path, file)
         handles = archive.decode(contents.HANDLES, _Handles)
         delegates = archive.decode(contents.DELEGATES, _Delegates) if contents.DELEGATES in archive.names else {}
         graphs = {method: _graph(archive, method, alone=len(handles) == 1) for method in handles}
@@ -312,23 +292,19 @@ def read(path: Path) -> Etrecord:
     sources: dict[str, dict[int, InstructionSource]] = {}
     for method, by_instruction in handles.items():
         sources[method] = {}
-        backends = delegates.get(method, {})
+        known, backends = graphs[method].nodes, delegates.get(method, {})
         for instruction, value in by_instruction.items():
-            backend = backends.get(instruction)
-            nodes = _behind(graphs[method], [value] if isinstance(value, int) else value)
+            # A delegate repeats a handle for every node that has it.
+            lists = [
+                known[each] for each in dict.fromkeys([value] if isinstance(value, int) else value) if each in known
+            ]
+            nodes = lists[0] if len(lists) == 1 else tuple(itertools.chain.from_iterable(lists))
             listed += len(nodes)
             if listed > _MAX_LISTED:
                 raise EtrecordError(path, f"its instructions list more than {_MAX_LISTED} nodes")
-            sources[method][instruction] = InstructionSource(
-                instruction, None if backend is None else backend.name or "", nodes
-            )
+            backend = backends[instruction].name or "" if instruction in backends else None
+            sources[method][instruction] = InstructionSource(instruction, backend, nodes)
     return Etrecord(path, sources, graphs)
-
-
-def _behind(graph: EtrecordGraph, handles: Iterable[int]) -> tuple[SourceNode, ...]:
-    """List the nodes of some handles, each once: a delegate repeats a handle for every node that has it."""
-    lists = [graph.nodes[handle] for handle in dict.fromkeys(handles) if handle in graph.nodes]
-    return lists[0] if len(lists) == 1 else tuple(node for nodes in lists for node in nodes)
 
 
 def _graph(archive: Archive, method: str, alone: bool) -> EtrecordGraph:
@@ -352,11 +328,8 @@ def _source(node: _Node) -> SourceNode:
     origin = operator("".join(_ORIGIN.findall(meta.from_node)[-1:]))
     origin_name = "".join(_ORIGIN_NAME.findall(meta.from_node)[-1:])
     place = *module(meta.nn_module_stack), *frame(meta.stack_trace)
-    return SourceNode(operator(node.target), *place, _handle(meta.debug_handle), origin, node.name or "", origin_name)
-
-
-def _handle(text: str) -> int:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+    handle = int(meta.debug_handle) if re.fullmatch("[0-9]{1,18}", meta.debug_handle) else 0
+    return SourceNode(operator(node.target), *place, handle, origin, node.name or "", origin_name)
 
 
 def _inputs(module: _GraphModule) -> tuple[InputTensor, ...]:

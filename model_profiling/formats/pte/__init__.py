@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from model_profiling.base import files
-from model_profiling.base.errors import InputError
+from model_profiling.base.errors import FormatError
 from model_profiling.base.file_memo import FileMemo
 from model_profiling.formats.pte.flatbuffer import Buffer, FlatTable
 from model_profiling.upstream import program_schema as schema
@@ -36,15 +36,10 @@ _MAX_PROGRAM = 1 << 31  # the largest a flatbuffer can be
 _HEADER = 40
 
 
-class PteError(InputError):
+class PteError(FormatError):
     """The file is not an ExecuTorch program, or not a whole one."""
 
-    def __init__(self, path: Path, problem: str, offset: int | None = None, hint: str = "") -> None:
-        where = "" if offset is None else f" at byte {offset}"
-        super().__init__(
-            f"{path} is not a readable .pte: {problem}{where}",
-            hint or "Export the model again; if the file was copied, copy it again.",
-        )
+    format = ".pte"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +124,9 @@ class Program:
             raise PteError(
                 self.path, f"a delegate's blob has {delegate.size} bytes, not {start + size}", delegate.offset
             )
-        try:
-            with files.open_file(self.path) as file:
-                file.seek(delegate.offset + start)
-                data = file.read(size)
-        except OSError as error:
-            raise PteError(self.path, f"it cannot be read, {error.strerror}") from None
+        with files.opened(self.path, PteError) as file:
+            file.seek(delegate.offset + start)
+            data = file.read(size)
         if len(data) != size:
             raise PteError(self.path, "it is cut short", delegate.offset)
         return data
@@ -199,27 +191,20 @@ def check_identifier(path: Path, head: bytes) -> None:
 
 def _load(path: Path) -> tuple[bytes, int, int]:
     """Return the flatbuffer's bytes, where segments start (0 if nowhere) and the file's size."""
-    try:
-        with files.open_file(path) as file:
-            size = files.size_of(file)
-            head = file.read(_HEADER)
-            check_identifier(path, head)
-            # The extended header tells where the flatbuffer ends and segments begin; old files have none.
-            extended = head[8:12] == b"eh00" and len(head) >= 32
-            program_size = int.from_bytes(head[16:24], "little") if extended else size
-            base = int.from_bytes(head[24:32], "little") if extended else 0
-            if program_size > size:
-                raise PteError(
-                    path, f"it is cut short, {size} bytes are there and its program alone has {program_size}"
-                )
-            if program_size > _MAX_PROGRAM:
-                raise PteError(path, "it is larger than a flatbuffer can be")
-            file.seek(0)
-            return file.read(program_size), base, size
-    except FileNotFoundError:
-        raise PteError(path, "it does not exist", hint="Check the path.") from None
-    except OSError as error:
-        raise PteError(path, f"it cannot be read, {error.strerror}", hint="Check the path and its rights.") from None
+    with files.opened(path, PteError) as file:
+        size = files.size_of(file)
+        head = file.read(_HEADER)
+        check_identifier(path, head)
+        # The extended header tells where the flatbuffer ends and segments begin; old files have none.
+        extended = head[8:12] == b"eh00" and len(head) >= 32
+        program_size = int.from_bytes(head[16:24], "little") if extended else size
+        base = int.from_bytes(head[24:32], "little") if extended else 0
+        if program_size > size:
+            raise PteError(path, f"it is cut short, {size} bytes are there and its program alone has {program_size}")
+        if program_size > _MAX_PROGRAM:
+            raise PteError(path, "it is larger than a flatbuffer can be")
+        file.seek(0)
+        return file.read(program_size), base, size
 
 
 def _constant_bytes(root: FlatTable, blobs: _Blobs) -> int:
@@ -239,7 +224,8 @@ def _segment_bytes(root: FlatTable, blobs: _Blobs, index: int) -> int:
 
 
 def _method(plan: FlatTable, blobs: _Blobs) -> Method:
-    operators = [_operator(entry) for entry in plan.tables("operators", schema.OPERATOR)]
+    entries = plan.tables("operators", schema.OPERATOR)
+    operators = [".".join(filter(None, (each.string("name"), each.string("overload")))) for each in entries]
     delegates = tuple(_delegate(entry, blobs) for entry in plan.tables("delegates", schema.BACKEND_DELEGATE))
     instructions = tuple(
         _instruction(entry, chain, index, operators, delegates)
@@ -258,11 +244,6 @@ def _method(plan: FlatTable, blobs: _Blobs) -> Method:
     if any(size < 0 for size in planned):
         raise plan.buffer.fail("a planned arena has fewer than 0 bytes", plan.at)
     return Method(plan.string("name"), instructions, delegates, inputs, outputs, values, takes, returns, planned)
-
-
-def _operator(entry: FlatTable) -> str:
-    name, overload = entry.string("name"), entry.string("overload")
-    return f"{name}.{overload}" if overload else name
 
 
 def _delegate(entry: FlatTable, blobs: _Blobs) -> Delegate:

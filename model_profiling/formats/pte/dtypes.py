@@ -59,12 +59,10 @@ def _by_dtype(work: _Work, what: str) -> Counter[str]:
     return +Counter({dtype: count for (counted, dtype), count in work.items() if counted == what})
 
 
-def _read_methods(path: Path) -> dict[str, tuple[_Work, _Work]]:
+@FileMemo
+def _by_method(path: Path) -> dict[str, tuple[_Work, _Work]]:
     program = read(path)
     return {method.name: (_delegated(program, method), _outside(method)) for method in program.methods}
-
-
-_by_method = FileMemo(_read_methods)
 
 
 def _delegated(program: Program, method: Method) -> _Work:

@@ -56,15 +56,13 @@ class SequenceProgram:
             whole = left // many.most
             steps += [(many.method, many.most, whole)] if whole else []
             left -= whole * many.most
-            if left and (many.dynamic or (one is None and self._fits(count - left + many.most))):
+            fits = self.context is None or count - left + many.most <= self.context
+            if left and (many.dynamic or (one is None and fits)):
                 steps.append((many.method, left if many.dynamic else many.most, 1))
                 left = 0
         if left and one is not None:
             steps.append((one.method, 1, left))
         return tuple(steps)
-
-    def _fits(self, positions: int) -> bool:
-        return self.context is None or positions <= self.context
 
 
 def sequence_program(program: Program) -> SequenceProgram | None:

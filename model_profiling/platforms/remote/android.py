@@ -144,6 +144,10 @@ class AdbDevice(Device):
         self.title = f"the device {serial}"
         self._adb = adb
         self._remote = remote
+        # Older devices do not tell how a command ended, nor keep its two outputs apart.
+        if "shell_v2" not in self._run(["features"], ANSWER_S).stdout.split():
+            why = f"the Android of the device {serial} is too old for the kit"
+            raise SetupError(why, "Use a device with Android 7 or newer.")
 
     def command(self, *words: str) -> list[str]:
         """Return the adb call whose words are run on the device, each taken as it is."""
@@ -164,12 +168,6 @@ class AdbDevice(Device):
         done = self._run(["pull", remote, str(local.absolute())], ANSWER_S + size / _SLOWEST_BYTES_PER_S)
         if done.returncode != 0:
             raise self.refused(f"{local.name} could not be pulled from {self.title}", _last(done))
-
-    def require_exit_codes(self) -> None:
-        """Refuse older devices, which do not tell how a command ended, nor keep its two outputs apart."""
-        if "shell_v2" not in self._run(["features"], ANSWER_S).stdout.split():
-            why = f"the Android of the device {self.serial} is too old for the kit"
-            raise SetupError(why, "Use a device with Android 7 or newer.")
 
     def present(self) -> bool:
         with contextlib.suppress(KitError):
@@ -343,15 +341,17 @@ _KEEP = "keep"
 class AndroidDevice(RemoteMachine):
     """A device behind adb in use."""
 
+    device: AdbDevice
+
     def __init__(self, choice: Choice) -> None:
         super().__init__()
         adb = find_adb()
         serial = choose_device(adb, choice.device, choice.remote_device)
-        self.device = self._adb = AdbDevice(adb, serial, remote=choice.remote_device is not None)
-        self._adb.require_exit_codes()
-        self.facts = probe_device(self._adb)
+        self.device = AdbDevice(adb, serial, remote=choice.remote_device is not None)
+        self.facts = probe_device(self.device)
         self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, choice.cool_down)
-        self._power = PowerSettings(self._adb, choice.power_mode or _KEEP)
+        self.mode = choice.power_mode or _KEEP
+        self._power = PowerSettings(self.device, self.mode)
         self._claim: Claim | None = None
 
     def take(self) -> Store:
@@ -400,8 +400,7 @@ class AndroidDevice(RemoteMachine):
 
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlatform:
     """Open the platform `android`; a device is chosen when it is first needed."""
-    name, mode = "android", choice.power_mode or _KEEP
-    return RemotePlatform(name, name, mode, lambda: AndroidDevice(choice), emulated, choice.remove_pushed, on_note)
+    return RemotePlatform(choice, AndroidDevice, emulated, on_note)
 
 
 # Android's name for an architecture: the kit's target.
@@ -418,12 +417,11 @@ def probe_device(device: AdbDevice) -> DeviceFacts:
             f"the device {device.serial} runs {abi or 'an unknown ABI'}; ExecuTorch's wheels are for arm64 and x86_64",
             "Use a device with arm64-v8a or x86_64, or give your own runner through runner_path on one.",
         )
-    arch = TARGETS[abi].removeprefix("linux-")
-    present = cpus.features(device.shell("cat", "/proc/cpuinfo").stdout, arch)
+    present = cpus.features(device.shell("cat", "/proc/cpuinfo").stdout, TARGETS[abi].removeprefix("linux-"))
     clusters = cpus.clusters_in(device.script(cpus.CLUSTERS).stdout)
     unique = " ".join([properties.get("ro.serialno") or device.serial, properties.get("ro.product.model", "")])
     environment = _environment(device, properties, abi, clusters)
-    return DeviceFacts(TARGETS[abi], arch, present, clusters, device.boot_id(), unique, environment)
+    return DeviceFacts(TARGETS[abi], present, clusters, device.boot_id(), unique, environment)
 
 
 def _environment(
@@ -447,7 +445,7 @@ def _environment(
         "temperature_celsius": heat.celsius,
         "thermal_status": SEVERITIES[heat.status],
     }
-    return {key: value for key, value in facts.items() if value not in (None, "", {}, [])}
+    return cpus.known(facts)
 
 
 def _battery(text: str) -> dict[str, object]:

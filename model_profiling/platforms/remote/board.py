@@ -5,7 +5,6 @@ import getpass
 import hashlib
 import os
 import re
-import selectors
 import socket
 import subprocess
 import time
@@ -13,15 +12,15 @@ from datetime import datetime, timezone
 
 from model_profiling.base.errors import KitError, SetupError
 from model_profiling.base.on_progress import OnNote
-from model_profiling.base.programs import ChildProcess, start
+from model_profiling.base.programs import ChildProcess, is_ready, start
 from model_profiling.platforms import cpus
 from model_profiling.platforms.bundle import Bundle, kit_bundle, small_bundle
 from model_profiling.platforms.environment import boot_id
 from model_profiling.platforms.heat import Heat, HeatLog
 from model_profiling.platforms.locks import TakenError, process_exists, wait_and_take
-from model_profiling.platforms.platform_table import Choice, checked_machine, machine_folder
+from model_profiling.platforms.platform_table import Choice
 from model_profiling.platforms.process_platform import features_in
-from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device
+from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, Device, read_script, script_words
 from model_profiling.platforms.remote.remote_platform import RemoteMachine, RemotePlatform
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.platforms.remote.ssh import SshDevice
@@ -33,92 +32,33 @@ _WAIT_FOR_HOST_S = 5.0 * PATIENCE
 _LOOK_S = 5.0
 # Where the kit may keep its files, best first. A folder that anybody could have made must be the user's own.
 _FOLDERS = ("${XDG_CACHE_HOME:-$HOME/.cache}/sme2_kit", "/var/tmp/sme2_kit-$(id -u)", "/tmp/sme2_kit-$(id -u)")
-# Makes a folder, private, and runs something in it: home directories may be mounted without the right to.
-_TRY_FOLDER = """umask 077
-mkdir -p "$1" || exit 1
-[ "$(stat -c %u "$1")" = "$(id -u)" ] || { echo "it belongs to somebody else" >&2; exit 1; }
-cd "$1" || exit 1
-try=$1/try-$$
-printf '#!/bin/sh\\nexit 0\\n' > "$try" && chmod 700 "$try" && "$try"
-code=$?
-rm -f "$try"
-exit $code"""
-# What lies in the kit's folder and runs while nobody else holds the machine was left behind by a lost connection.
-_END_STALE = """for p in "$1"/session-*/pid; do
-  [ -r "$p" ] || continue
-  pid=$(cat "$p"); case "$pid" in ''|*[!0-9]*) continue ;; esac
-  case "$(tr '\\0' ' ' < /proc/$pid/cmdline 2> /dev/null)" in *"$1"*) kill -9 "$pid" && echo "$pid" ;; esac
-done
-true"""
-# A lock on a machine behind ssh, so that two people do not measure on it at once.
-#
-# A process there holds it for as long as our connection feeds it: whatever happens here, or on the way, it ends and the
-# lock with it. Its command line says whose it is. Only a connection that died without a word can leave it behind for
-# some hours: if it was ours, and we know that we are no more, it is ended.
+# What the process that holds a machine is called there, and how it says whether it does.
 _NAME = "sme2-kit-lock"
 _HELD, _TAKEN = "held", "taken"
-# One file for all users of the machine, which may have another one; its folder by the name without links.
-_FILE = """file="${SME2_KIT_LOCK:-/tmp/sme2_kit.lock}"
-home=$(cd "${file%/*}" 2> /dev/null && pwd -P) && file=$home/${file##*/}"""
-# One look at all processes: a question for each would take a slow machine seconds.
-_SUSPECTS = f"$(grep -ls {_NAME} /proc/[0-9]*/cmdline)"
-# It is made only where there is nothing, not even a link to nowhere, and opened for reading only, which is enough for
-# flock(2). Where something else is in its place, or there is no `flock`, the list of processes has to do. Only the
-# shell has it open, because `cat` outlives a shell that is killed. It ends with a `:` because a shell may become its
-# last command, and then no longer says whose it is.
-_HOLD = f"""umask 022
-{_FILE}
-[ -e "$file" ] || [ -L "$file" ] || ( set -C; : > "$file" ) 2> /dev/null
-is_lock() {{ [ -f "$file" ] && [ -r "$file" ] && [ ! -L "$file" ]; }}
-if is_lock && command -v flock > /dev/null && exec 9< "$file" && [ "$(readlink /proc/$$/fd/9)" = "$file" ]; then
-  flock -n 9 || {{ echo {_TAKEN}; exit 0; }}
-else
-  exec 9<&-
-  for p in {_SUSPECTS}; do
-    p=${{p%/cmdline}}
-    [ "${{p##*/}}" = $$ ] && continue
-    tr '\\0' ' ' < "$p/cmdline" 2> /dev/null | grep -q ' {_NAME} [0-9]' && {{ echo {_TAKEN}; exit 0; }}
-  done
-fi
-echo {_HELD}
-cat > /dev/null 9<&-
-:"""
-# Whoever has the file open, under any number: a shell moves it. Only if nobody is seen to, all of that name.
-_HOLDERS = f"""{_FILE}
-held= others=
-for p in {_SUSPECTS}; do
-  p=${{p%/cmdline}}
-  said=$(tr '\\0' '\\n' < "$p/cmdline" 2> /dev/null | sed -n '/^{_NAME}$/,$p' | tr '\\n' ' ')
-  [ -n "$said" ] && [ "${{p##*/}}" != $$ ] || continue
-  open=
-  for f in "$p"/fd/*; do [ "$(readlink "$f" 2> /dev/null)" = "$file" ] && open=yes; done
-  [ "$open" ] && held="$held${{p##*/}} $said
-" || others="$others${{p##*/}} $said
-"
-done
-printf %s "${{held:-$others}}"
-true"""
+_HOLD, _HOLDERS = read_script("lock_file", "hold_machine"), read_script("lock_file", "lock_holders")
 
 
 class Board(RemoteMachine):
     """A machine behind ssh in use."""
 
+    device: SshDevice
+
     def __init__(self, choice: Choice) -> None:
         super().__init__()
-        self.device = self._ssh = SshDevice(choice.host or "", choice.ssh_config)
+        self.device = SshDevice(choice.host or "", choice.ssh_config)
         self._folder = choice.remote_dir
         self._lock = TargetLock(self.device)
         try:
             self.facts = probe_board(self.device)
         except BaseException:
-            self._ssh.close()
+            self.device.close()
             raise
         self.heat = HeatLog(lambda: read_heat(self.device), self.device.title, choice.cool_down)
 
     def take(self) -> Store:
         wait_and_take(self._lock.take, _LOOK_S)
         root = self._usable_folder()
-        self.device.script(_END_STALE, root)
+        self.device.script(read_script("end_stale"), root)
         return Store(self.device, root)
 
     def bundle(self, build: Build) -> Bundle:
@@ -150,19 +90,19 @@ class Board(RemoteMachine):
         try:
             with contextlib.suppress(KitError):
                 if (store := self.pushed) is not None and self.device.reconnect(_WAIT_FOR_HOST_S):
-                    self.device.script(_END_STALE, store.root)
+                    self.device.script(read_script("end_stale"), store.root)
                     if remove_pushed:
                         self.device.shell("rm", "-rf", store.root)
             self._lock.release()
         finally:
-            self._ssh.close()
+            self.device.close()
         return ""
 
     def _tried(self, bundle: Bundle) -> str:
         """Return why the kit's runner does not start from a bundle; empty if it does."""
         home = self.store.bundle(bundle)
         output = self.device.shell(*bundle.start(home), "--list_features", timeout_s=60 * max(1.0, PATIENCE))
-        return "" if features_in(output.stdout) else _reason(output)
+        return "" if features_in(output.stdout) else output.reason
 
     def _usable_folder(self) -> str:
         """Return a folder in which files can be written and run."""
@@ -172,10 +112,10 @@ class Board(RemoteMachine):
             names = [name for name in expanded if name.startswith("/")]
         refusals = []
         for name in names:
-            output = self.device.script(_TRY_FOLDER, name)
+            output = self.device.script(read_script("try_folder"), name)
             if output.code == 0:
                 return name
-            refusals.append((name, _reason(output)))
+            refusals.append((name, output.reason))
         if len(refusals) == 1 or all("No space left" in why for _, why in refusals):
             raise self.device.refused(f"{self.device.title} has no use of the folder {refusals[0][0]}", refusals[0][1])
         tried = "; ".join(f"{name}: {why}" for name, why in refusals)
@@ -185,15 +125,9 @@ class Board(RemoteMachine):
         )
 
 
-def _reason(output: CommandOutput) -> str:
-    said = (output.stderr or output.stdout).strip().splitlines()
-    return said[-1][:200] if said else f"exit code {output.code}"
-
-
 def open_platform(choice: Choice, emulated: bool, on_note: OnNote) -> RemotePlatform:
     """Open the platform `ssh`; the connection is made when it is first needed."""
-    folder = machine_folder("ssh", checked_machine(choice.host or ""))
-    return RemotePlatform("ssh", folder, "", lambda: Board(choice), emulated, choice.remove_pushed, on_note)
+    return RemotePlatform(choice, Board, emulated, on_note)
 
 
 _TARGETS = dict.fromkeys(("aarch64", "arm64"), "linux-aarch64") | dict.fromkeys(("x86_64", "amd64"), "linux-x86_64")
@@ -219,11 +153,6 @@ _SECTIONS = {
 }
 _SCRIPT = "\n".join(f"echo; echo '{_BREAK}{name}'; {{ {script}; }} 2> /dev/null" for name, script in _SECTIONS.items())
 _SCRIPT = f"exec < /dev/null\n{_SCRIPT}\ntrue"
-_HEAT = """for z in /sys/class/thermal/thermal_zone*; do
-  [ -r "$z/temp" ] && echo "zone|$(cat "$z/type" 2> /dev/null)|$(cat "$z/temp" 2> /dev/null)"
-done
-cat /sys/devices/system/cpu/cpufreq/policy*/scaling_max_freq 2> /dev/null
-true"""
 # Sensors that say something of the processor, the likeliest first; other zones are batteries, modems, power supplies.
 _CPU_ZONES = (r"cpu|x86_pkg|coretemp|k10temp", r"soc|package|acpitz|thermal")
 
@@ -244,14 +173,13 @@ def probe_board(device: Device) -> cpus.DeviceFacts:
             "On a Mac, run the kit there itself.",
         )
     target = _TARGETS[machine]
-    arch = target.removeprefix("linux-")
     clusters = cpus.clusters_in(found["clusters"])
     identity = found["machine_id"] or found["name"]
     # The number that tells machines apart is not for everybody who reads a report.
     unique = f"{found['name']} {hashlib.sha256(identity.encode()).hexdigest()[:12]}".strip()
     environment = _environment(device, found, clusters, release)
-    features = cpus.features(found["cpuinfo"], arch)
-    return cpus.DeviceFacts(target, arch, features, clusters, found["boot"], unique, environment)
+    features = cpus.features(found["cpuinfo"], target.removeprefix("linux-"))
+    return cpus.DeviceFacts(target, features, clusters, found["boot"], unique, environment)
 
 
 def _environment(
@@ -277,14 +205,14 @@ def _environment(
         "address_randomisation": {"0": NOT_RANDOMISED, "1": "on", "2": "on"}.get(found["randomize"], ""),
         "temperature_celsius": heat.celsius,
     }
-    return {key: value for key, value in facts.items() if value not in (None, "", {}, [])}
+    return cpus.known(facts)
 
 
 def read_heat(device: Device) -> Heat:
     """Return the hottest of the sensors that are the processor's, and the clock limits."""
     zones: list[tuple[str, float]] = []
     limits: list[int] = []
-    for line in device.script(_HEAT).stdout.splitlines():
+    for line in device.script(read_script("board_heat")).stdout.splitlines():
         zone = re.fullmatch(r"zone\|([^|]*)\|(-?[0-9]{1,9})", line.strip())
         if zone:
             zones.append((zone[1], int(zone[2]) / 1000))
@@ -330,7 +258,7 @@ class TargetLock:
     def _try(self) -> bool:
         # The time stands first: nobody else's command line has this name and then a number.
         who = [str(int(time.time())), boot_id(), str(os.getpid()), f"{_user()}@{socket.gethostname()}"]
-        self._command = self._device.command("sh", "-c", _HOLD, _NAME, *who)
+        self._command = self._device.command(*script_words(_HOLD, *who, name=_NAME))
         self._process = start(self._command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         said = self._answer(self._process)
         if said == _HELD:
@@ -343,18 +271,12 @@ class TargetLock:
     def _answer(self, process: ChildProcess) -> str:
         assert process.stdout is not None
         said, deadline = b"", time.monotonic() + ANSWER_S
-        words = (_HELD.encode(), _TAKEN.encode())
-        with selectors.DefaultSelector() as selector:
-            selector.register(process.stdout, selectors.EVENT_READ)
-            while selector.select(max(0.0, deadline - time.monotonic())):
-                chunk = os.read(process.stdout.fileno(), 1 << 16)
-                said += chunk
-                lines = said.splitlines()
-                for word in words:
-                    if word in lines:
-                        return word.decode()
-                if not chunk or len(said) > 1 << 20:
-                    break
+        while len(said) < 1 << 20 and is_ready(process.stdout, deadline - time.monotonic()):
+            if not (chunk := os.read(process.stdout.fileno(), 1 << 16)):
+                break
+            said += chunk
+            if found := {_HELD.encode(), _TAKEN.encode()}.intersection(said.splitlines()):
+                return found.pop().decode()
         return ""
 
     def _holders(self) -> list[re.Match[str]]:

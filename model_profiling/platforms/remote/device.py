@@ -47,6 +47,24 @@ class CommandOutput:
     stdout: str
     stderr: str
 
+    @property
+    def reason(self) -> str:
+        """Why it failed: the last line of what it said."""
+        said = (self.stderr or self.stdout).strip().splitlines()
+        return said[-1][:200] if said else f"exit code {self.code}"
+
+
+def read_script(*names: str) -> str:
+    """Return scripts of this package as one, without their comments."""
+    texts = (Path(__file__).with_name("scripts") / f"{name}.sh" for name in names)
+    lines = [line for path in texts for line in path.read_text(encoding="utf-8").splitlines()]
+    return "\n".join(line for line in lines if not line.startswith("#"))
+
+
+def script_words(text: str, *parameters: str, name: str = "sh") -> list[str]:
+    """Return the words that run a script of this package; what varies is in `$1`, `$2`, …"""
+    return ["sh", "-c", text, name, *parameters]
+
 
 class Device(ABC):
     """One machine that is reached by commands. Once it is lost, every further call fails at once until `reconnect`."""
@@ -102,20 +120,15 @@ class Device(ABC):
         return self.gone.match(line) is not None
 
     def script(self, text: str, *parameters: str, timeout_s: float = ANSWER_S) -> CommandOutput:
-        """Run a script of this package on the device; what varies is in `$1`, `$2`, …"""
-        return self.shell("sh", "-c", text, "sh", *parameters, timeout_s=timeout_s)
+        return self.shell(*script_words(text, *parameters), timeout_s=timeout_s)
 
     def must(self, what: str, *words: str, timeout_s: float = ANSWER_S) -> str:
         """Run `shell` for a command that has to succeed, and return what it said."""
         output = self.shell(*words, timeout_s=timeout_s)
         if output.code != 0:
-            raise self.refusal(what, output)
+            said = (output.stderr or output.stdout).strip()
+            raise self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")
         return output.stdout
-
-    def refusal(self, what: str, output: CommandOutput) -> KitError:
-        """Return why the device would not do something."""
-        said = (output.stderr or output.stdout).strip()
-        return self.refused(f"{self.title} cannot {what}", said or f"exit code {output.code}")
 
     def refused(self, what: str, why: str) -> KitError:
         """Return an error that knows the common reasons, in whichever line they stand; else the last line counts."""

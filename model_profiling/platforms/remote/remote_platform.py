@@ -4,27 +4,26 @@ A session is the same conversation as with a process here, through adb or ssh.
 """
 
 import contextlib
-import selectors
 import statistics
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from model_profiling.base import files
 from model_profiling.base.cache import kept_sha256
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.on_progress import OnNote
-from model_profiling.base.programs import TimedOutError, run_program
+from model_profiling.base.programs import TimedOutError, is_ready, run_program
 from model_profiling.platforms.base import Capabilities, LaunchRequest, launch_flags, paced_flags
 from model_profiling.platforms.bundle import Bundle, own_bundle
 from model_profiling.platforms.cpus import DeviceFacts, affinity_mask
 from model_profiling.platforms.heat import HeatLog
 from model_profiling.platforms.operator_libraries import libraries_for
+from model_profiling.platforms.platform_table import Choice, folder_of, row_of
 from model_profiling.platforms.process_platform import features_in, kit_record, no_trace_note, operators_for
-from model_profiling.platforms.remote.device import PATIENCE, Device
+from model_profiling.platforms.remote.device import PATIENCE, Device, read_script, script_words
 from model_profiling.platforms.remote.remote_store import Store
 from model_profiling.runner.build import Build, build_runner
 from model_profiling.runner.kernel_trace import TRACE_VARIABLE, build_shim
@@ -35,13 +34,6 @@ from model_profiling.store.run_directory import Conditions, Timing
 
 # The process notes its number and becomes the runner, so that it can be ended if it hangs.
 _START = 'echo $$ > "$1/pid"; shift; exec "$@"'
-# Killed only while the number still belongs to a process of the kit: it runs what lies in the kit's folder.
-_END = """pid=$(cat "$1/pid" 2> /dev/null)
-case "$pid" in ''|*[!0-9]*) ;; *)
-  case "$(tr '\\0' ' ' < "/proc/$pid/cmdline" 2> /dev/null)" in *"$2"*) kill -9 "$pid" ;; esac ;;
-esac
-rm -rf "$1"
-true"""
 # Whoever is silent this long is asked whether they are still there; executions take longer only in rare models.
 _SILENCE_S = 10.0 * PATIENCE
 _ANSWER_S = 10.0 * PATIENCE
@@ -49,38 +41,12 @@ _ANSWER_S = 10.0 * PATIENCE
 
 def start_command(home: str, words: list[str]) -> list[str]:
     """Return `words` as a process of the session in `home`."""
-    return ["sh", "-c", _START, "sh", home, *words]
+    return script_words(_START, home, *words)
 
 
 def end_session(device: Device, store: Store, home: str) -> None:
     """Make sure that the session's process is gone, and its folder."""
-    device.script(_END, home, store.root)
-
-
-@dataclass
-class TransportLog:
-    """How long turns took from here beyond what the runner measured there: the way there, and reading answers."""
-
-    overheads_s: list[float] = field(default_factory=list)
-    measured_s: float = 0.0
-
-    def note(self, elapsed_s: float, times: list[int]) -> None:
-        measured = sum(times) / 1e9
-        self.measured_s += measured
-        self.overheads_s.append(max(0.0, elapsed_s - measured))
-
-    def summary(self) -> dict[str, float]:
-        """Return how it was since the last call."""
-        measured_s, overheads_s = self.measured_s, self.overheads_s
-        self.measured_s, self.overheads_s = 0.0, []
-        if not overheads_s:
-            return {}
-        return {
-            "turns": len(overheads_s),
-            "measured_on_device_s": round(measured_s, 6),
-            "around_turns_s": round(sum(overheads_s), 6),
-            "around_a_turn_median_ms": round(statistics.median(overheads_s) * 1e3, 3),
-        }
+    device.script(read_script("end_session"), home, store.root)
 
 
 class RemoteMachine(ABC):
@@ -90,9 +56,12 @@ class RemoteMachine(ABC):
     facts: DeviceFacts
     heat: HeatLog
     c_library = ""
+    # What tells measurements of one machine apart.
+    mode = ""
 
     def __init__(self) -> None:
-        self.transport = TransportLog()
+        # How long each turn took as seen from here, and what the runner measured of it there, in seconds.
+        self.turns: list[tuple[float, float]] = []
         # The kit's folder there, once it was used.
         self.pushed: Store | None = None
         self._refused: KitError | None = None
@@ -156,7 +125,7 @@ class RemoteSession(ProcessSession):
         self._at.heat.before_turn()
         start = time.monotonic()
         times = super().run(count, settle)
-        self._at.transport.note(time.monotonic() - start, times)
+        self._at.turns.append((time.monotonic() - start, sum(times) / 1e9))
         return times
 
     def finish(self) -> Done:
@@ -197,13 +166,13 @@ class RemoteSession(ProcessSession):
             line = super()._line()
         return line
 
-    def _await_word(self, selector: selectors.BaseSelector, deadline: float) -> None:
+    def _await_word(self, deadline: float) -> None:
         """Wait for the runner; when it is silent for long, see whether the device itself still answers."""
-        while not selector.select(max(0.0, min(_SILENCE_S, deadline - time.monotonic()))):
+        while not is_ready(self._process.stdout, min(_SILENCE_S, deadline - time.monotonic())):
             if not self._at.device.answers(_ANSWER_S):
                 raise self._at.device.lost(f"said nothing for {_SILENCE_S:g} s and does not answer")
             if time.monotonic() >= deadline:
-                super()._await_word(selector, deadline)
+                super()._await_word(deadline)
 
     def _failure(self) -> KitError:
         try:
@@ -234,29 +203,35 @@ def ended_on_device(device: Device, boot_id: str, code: int, log: Path, log_star
     return runner_failure(128 - code if 128 < code < 192 else code, log, log_start)
 
 
+def _transport(turns: list[tuple[float, float]]) -> dict[str, float]:
+    """Return what turns took beyond what was measured: the way there, and reading answers."""
+    if not turns:
+        return {}
+    overheads_s = [max(0.0, elapsed - measured) for elapsed, measured in turns]
+    return {
+        "turns": len(turns),
+        "measured_on_device_s": round(sum(measured for _, measured in turns), 6),
+        "around_turns_s": round(sum(overheads_s), 6),
+        "around_a_turn_median_ms": round(statistics.median(overheads_s) * 1e3, 3),
+    }
+
+
 class RemotePlatform:
     """Keeps the Platform protocol on another machine; nothing is asked of it before something needs it."""
 
     def __init__(
-        self,
-        name: str,
-        folder: str,
-        mode: str,
-        connect: Callable[[], RemoteMachine],
-        emulated: bool,
-        remove_pushed: bool,
-        on_note: OnNote,
+        self, choice: Choice, connect: Callable[[Choice], RemoteMachine], emulated: bool, on_note: OnNote
     ) -> None:
-        """`mode` tells measurements of one machine apart; `on_note` is told what the user has to put right there."""
-        self.name, self.folder, self.kernels_folder = name, folder, f"{folder}_kernels"
+        """`on_note` is told what the user has to put right there."""
+        self.name, self.folder = row_of(choice.platform).name, folder_of(choice)
+        self.kernels_folder = f"{self.folder}_kernels"
         # A launch_prefix that is an emulator makes all times meaningless.
         self.timing: Timing = "emulated" if emulated else "measured"
         self.trace_note = ""
         self.identity = ""
         self.remote = True
-        self._mode = mode
+        self._choice = choice
         self._connect = connect
-        self._remove_pushed = remove_pushed
         self._note = on_note
         self._connected: RemoteMachine | None = None
         # By the path of the runner: there is one for each ExecuTorch that is asked for.
@@ -265,9 +240,9 @@ class RemotePlatform:
         self._load = 0.0
 
     def probe(self) -> Capabilities:
-        at = self._device()
-        proof = f"/proc/cpuinfo of {at.device.title}"
-        return Capabilities(at.facts.arch, at.facts.features, proof, at.facts.environment, at.facts.boot_id)
+        at, facts = self._device(), self._device().facts
+        arch, proof = facts.target.removeprefix("linux-"), f"/proc/cpuinfo of {at.device.title}"
+        return Capabilities(arch, facts.features, proof, facts.environment, facts.boot_id)
 
     def runner(self, runner_path: str | None, executorch: str | None = None, model: Path | None = None) -> RunnerRecord:
         if runner_path is None:
@@ -338,14 +313,10 @@ class RemotePlatform:
 
     def conditions(self) -> Conditions:
         at = self._device()
-        try:
-            heat, throttled = at.heat.finish()
-        except KitError:
-            heat, throttled = list(at.heat.samples), ""
-        transport = at.transport.summary()
-        if at.pushed is not None:
-            transport |= at.pushed.counts()
-        return Conditions(at.power(), heat, throttled, at.heat.cooled_down_s(), transport, at.c_library)
+        heat = at.heat.finish()
+        turns, at.turns = at.turns, []
+        transport = _transport(turns) | (at.pushed.counts() if at.pushed is not None else {})
+        return Conditions(at.power(), *heat, transport, at.c_library)
 
     def close(self) -> None:
         """Give the machine back as it was, or say how the user can."""
@@ -355,14 +326,14 @@ class RemotePlatform:
         if at.pushed is not None:
             with contextlib.suppress(KitError):
                 at.pushed.clear()
-        if trouble := at.let_go(self._remove_pushed):
+        if trouble := at.let_go(self._choice.remove_pushed):
             self._note(trouble)
 
     def _device(self) -> RemoteMachine:
         if self._connected is None:
-            self._connected = self._connect()
+            self._connected = self._connect(self._choice)
             facts = self._connected.facts
-            self.identity = f"{facts.unique} {self._mode}".strip()
+            self.identity = f"{facts.unique} {self._connected.mode}".strip()
             self.trace_note = no_trace_note(facts.target)
         return self._connected
 

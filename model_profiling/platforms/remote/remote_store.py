@@ -11,14 +11,7 @@ from model_profiling.base import files
 from model_profiling.base.errors import KitError, RunError
 from model_profiling.base.on_progress import say_note
 from model_profiling.platforms.bundle import Bundle
-from model_profiling.platforms.remote.device import Device
-
-# What a run that was cut off left behind a day ago is nobody's any more.
-_SWEEP = """[ -d "$1/files" ] || rm -f "$1/files"
-mkdir -p "$1/files" || exit 1
-find "$1" -maxdepth 1 -name 'session-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
-find "$1" -name '*.part-*' -mmin +1440 -exec rm -rf {} + 2> /dev/null
-true"""
+from model_profiling.platforms.remote.device import Device, read_script, script_words
 
 # Something else may have taken the place of a folder or a file: `mv` would move into a folder.
 _FOLDER = '[ -d "$1" ] && [ ! -L "$1" ] || rm -rf "$1"; mkdir -p "$1"'
@@ -42,7 +35,7 @@ class Store:
         self.pushed_bytes = 0
         self.skipped_bytes = 0
         self.push_s = 0.0
-        self._must(f"make the folder {root}", _SWEEP, root)
+        self._device.must(f"make the folder {root}", *script_words(read_script("make_store"), root))
 
     def bundle(self, bundle: Bundle) -> str:
         """Return the folder that holds exactly this bundle, proven by the hash of every file."""
@@ -54,9 +47,9 @@ class Store:
         missing = [name for name, path in paths.items() if path in absent]
         self.skipped_bytes += sum(bundle.sources[name].stat().st_size for name in paths if name not in missing)
         if missing:
-            self._must(f"make the folder {home}", _FOLDER, home)
+            self._device.must(f"make the folder {home}", *script_words(_FOLDER, home))
             self._push({bundle.hashes[name]: (bundle.sources[name], paths[name]) for name in missing}, home)
-        self._must("make the runner executable", _EXECUTABLE, *paths.values())
+        self._device.must("make the runner executable", *script_words(_EXECUTABLE, *paths.values()))
         self._known.add(home)
         return home
 
@@ -77,7 +70,7 @@ class Store:
         """Return a new folder for one process and what it writes."""
         home = f"{self.root}/session-{secrets.token_hex(8)}"
         ended, self._ended = self._ended, []
-        self._must(f"make the folder {home}", _NEXT, home, *ended)
+        self._device.must(f"make the folder {home}", *script_words(_NEXT, home, *ended))
         return home
 
     def done_with(self, home: str) -> None:
@@ -104,11 +97,6 @@ class Store:
             say_note(f"damaged on {self._device.title}, and pushed again: {', '.join(damaged)}")
         return missing
 
-    def _must(self, what: str, script: str, *parameters: str) -> None:
-        output = self._device.script(script, *parameters)
-        if output.code != 0:
-            raise self._device.refusal(what, output)
-
     def _push(self, sources: Mapping[str, tuple[Path, str]], folder: str) -> None:
         """Push beside their places what these hashes name, prove the content, then move each file to its place: nobody
         ever meets half a file."""
@@ -123,7 +111,9 @@ class Store:
                     raise RunError(
                         f"{source.name} was damaged on its way to the device", f"Run again; {self._device.link}."
                     )
-                self._must(f"rename {parts[digest]}", _RENAME, f"{folder}/{parts[digest]}", remote)
+                self._device.must(
+                    f"rename {parts[digest]}", *script_words(_RENAME, f"{folder}/{parts[digest]}", remote)
+                )
         except KitError:
             with contextlib.suppress(KitError):
                 self._device.shell("rm", "-f", *(f"{folder}/{part}" for part in parts.values()))

@@ -9,6 +9,7 @@ import io
 import os
 import re
 import secrets
+import selectors
 import shlex
 import shutil
 import string
@@ -16,8 +17,6 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,10 +24,10 @@ from typing import IO, Any
 
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, KitError, SetupError
-from model_profiling.base.programs import ChildProcess, StartError, TimedOutError, run_program, start
+from model_profiling.base.programs import ChildProcess, StartError, TimedOutError, is_ready, run_program, start
 from model_profiling.base.units import counted
 from model_profiling.platforms.platform_table import checked_machine
-from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device
+from model_profiling.platforms.remote.device import ANSWER_S, PATIENCE, CommandOutput, Device, script_words
 
 # sshd takes ten sessions of one connection, fewer where it was told so; short commands need one more.
 _SESSIONS_OF_A_CONNECTION = 3
@@ -84,38 +83,15 @@ class TransferResult:
     begun: bool = True
 
 
-class _Watch:
-    """Kills a process through which nothing moves any more."""
+class _Into(io.RawIOBase):
+    """The standard input of a process, which is killed when it takes nothing any more."""
+
+    stalled = False
 
     def __init__(self, process: ChildProcess) -> None:
-        self.stalled = False
-        self._process = process
-        self._deadline = time.monotonic() + STALLED_S
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
-        self._thread.start()
-
-    def moved(self, allowed_s: float = STALLED_S) -> None:
-        self._deadline = time.monotonic() + allowed_s
-
-    def end(self) -> None:
-        self._done.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._done.wait(max(0.01, self._deadline - time.monotonic())):
-            if time.monotonic() >= self._deadline:
-                self.stalled = True
-                self._process.kill()
-                return
-
-
-class _Into(io.RawIOBase):
-    """A pipe whose every write is a sign of life."""
-
-    def __init__(self, process: ChildProcess, watch: _Watch) -> None:
         assert process.stdin is not None
-        self._pipe, self._watch = process.stdin.fileno(), watch
+        self._process, self._pipe = process, process.stdin
+        os.set_blocking(self._pipe.fileno(), False)
 
     def writable(self) -> bool:
         return True
@@ -123,8 +99,11 @@ class _Into(io.RawIOBase):
     def write(self, data: "bytes | bytearray | memoryview") -> int:  # type: ignore[override]
         view, start = memoryview(data), 0
         while start < len(view):
-            start += os.write(self._pipe, view[start : start + _CHUNK])
-            self._watch.moved()
+            if self.stalled or not is_ready(self._pipe, STALLED_S, selectors.EVENT_WRITE):
+                self.stalled = True
+                self._process.end_all()
+                raise BrokenPipeError
+            start += os.write(self._pipe.fileno(), view[start : start + _CHUNK])
         return len(view)
 
 
@@ -132,9 +111,9 @@ def send(command: list[str], sources: Mapping[str, Path]) -> TransferResult:
     """Give a command these files, each under its name, as one archive."""
     with tempfile.TemporaryFile() as said:
         process = start(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=said)
-        watch = _Watch(process)
+        into = _Into(process)
         try:
-            with tarfile.open(fileobj=_Into(process, watch), mode="w|", format=tarfile.GNU_FORMAT) as archive:
+            with tarfile.open(fileobj=into, mode="w|", format=tarfile.GNU_FORMAT) as archive:
                 for name, path in sources.items():
                     with files.open_file(path) as file:
                         entry = tarfile.TarInfo(name)
@@ -146,8 +125,7 @@ def send(command: list[str], sources: Mapping[str, Path]) -> TransferResult:
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):
                 process.stdin.close()
-        watch.moved(_DRAIN_S)
-        return _ended(process, watch, said)
+        return _ended(process, said, _DRAIN_S, into.stalled)
 
 
 def receive(command: list[str], begins: bytes, size: int, local: Path) -> TransferResult:
@@ -155,10 +133,10 @@ def receive(command: list[str], begins: bytes, size: int, local: Path) -> Transf
     with tempfile.TemporaryFile() as said, local.open("wb") as file:
         process = start(command, stdout=subprocess.PIPE, stderr=said)
         assert process.stdout is not None
-        watch = _Watch(process)
-        before, begun = b"\n", False
-        while file.tell() <= size and (chunk := os.read(process.stdout.fileno(), _CHUNK)):
-            watch.moved()
+        before, begun, moves = b"\n", False, True
+        while file.tell() <= size and (moves := is_ready(process.stdout, STALLED_S)):
+            if not (chunk := os.read(process.stdout.fileno(), _CHUNK)):
+                break
             if not begun:
                 before, mark, chunk = (before + chunk).partition(b"\n" + begins + b"\n")
                 begun = bool(mark)
@@ -166,21 +144,23 @@ def receive(command: list[str], begins: bytes, size: int, local: Path) -> Transf
                     break  # no start-up file of a shell says so much
             file.write(chunk)
         process.stdout.close()
-        return _ended(process, watch, said, begun)
+        return _ended(process, said, STALLED_S if moves else 0.0, not moves, begun)
 
 
-def _ended(process: ChildProcess, watch: _Watch, said: IO[bytes], begun: bool = True) -> TransferResult:
+def _ended(
+    process: ChildProcess, said: IO[bytes], within_s: float, stalled: bool, begun: bool = True
+) -> TransferResult:
     try:
-        code = process.wait()
-    except BaseException:
+        code = process.wait(timeout=within_s)
+    except BaseException as error:
         process.end_all()
-        process.wait()
-        raise
-    finally:
-        watch.end()
+        code = process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):
+            raise
+        stalled = True
     said.seek(0)
     words = said.read(1 << 16).decode(errors="replace")
-    return TransferResult(code, words, watch.stalled, begun)
+    return TransferResult(code, words, stalled, begun)
 
 
 class SshDevice(Device):
@@ -249,7 +229,7 @@ class SshDevice(Device):
         """Push all files as one archive."""
         names = [path.name for path in sources.values()]
         what = names[0] if len(names) == 1 else counted(len(names), "file")
-        moved = send(self._quick(["sh", "-c", _UNPACK, "sh", folder]), sources)
+        moved = send(self._quick(script_words(_UNPACK, folder)), sources)
         self._judge(f"{what} could not be pushed to {self.title}", moved)
 
     def fetch(self, remote: str, size: int, local: Path) -> None:

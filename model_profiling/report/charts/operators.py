@@ -41,7 +41,8 @@ def _operator_bars(
             for row, (side, ms) in enumerate(zip(sides, times, strict=True), 1)
         ]
         labels.append({"place": number, "line": 0, "x": 0.0, "label": name})
-        labels.append({"place": number, "line": len(sides), "x": times[-1], "label": label})
+        # A dash, where nothing is known, is left out.
+        labels.append({"place": number, "line": len(sides), "x": times[-1], "label": label.strip("-")})
     longest = (max((value["ms"] for value in values), default=1.0) or 1.0) * room
     place = {"field": "place", "type": "ordinal", "axis": None, "scale": {"paddingInner": 0.25}}
     scale = {"domain": list(range(len(sides) + 1)), "paddingInner": 0.05}

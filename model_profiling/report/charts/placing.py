@@ -1,6 +1,6 @@
 """Labels that fit and do not overprint: how long one is, boxes in pixels, and places for them that are free."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -69,17 +69,3 @@ def flag_lines(flags: Sequence[Flag]) -> list[int]:
         ]
         lines[number] = free[0] if free else most - 1
     return [lines[number] for number in range(len(flags))]
-
-
-class Taken:
-    """What is taken of a picture of `width` and `height`."""
-
-    def __init__(self, width: float, height: float, boxes: Iterable[Box] = ()) -> None:
-        self._size = (width, height)
-        self._boxes = list(boxes)
-
-    def take(self, boxes: Sequence[Box]) -> bool:
-        """Take these boxes if all of them are free; returns whether they were."""
-        free = all(box.inside(*self._size) and not any(map(box.overlaps, self._boxes)) for box in boxes)
-        self._boxes += boxes if free else []
-        return free

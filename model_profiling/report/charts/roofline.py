@@ -15,7 +15,7 @@ from model_profiling.analysis.roofs.roofline import Roofline
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.report import numbers
 from model_profiling.report.charts.frame import WIDE, Spec, Values, frame, layer, legend, linear, log_ticks, nominal
-from model_profiling.report.charts.placing import Box, Taken, shortened, text_width
+from model_profiling.report.charts.placing import Box, shortened, text_width
 from model_profiling.report.drawing.theme import Theme, colour_scale
 
 _LETTER = 12.0
@@ -78,14 +78,17 @@ def place_labels(
 ) -> Labels:
     """Return roofs by their names and dots by their numbers. A roof whose name has no place gets a letter; what has
     no place at all is left to the legend."""
-    taken = Taken(width, height, [*obstacles, *(box for roof in roofs for box in _covered(roof))])
+    taken = [*obstacles, *(box for roof in roofs for box in _covered(roof))]
     placed: list[Label] = []
     letters: dict[str, str] = {}
 
     def place(candidates: Iterator[Label]) -> bool:
-        found = next((label for label in candidates if taken.take(label.boxes)), None)
-        placed.extend([found] if found is not None else [])
-        return found is not None
+        for label in candidates:
+            if all(box.inside(width, height) and not any(map(box.overlaps, taken)) for box in label.boxes):
+                placed.append(label)
+                taken.extend(label.boxes)
+                return True
+        return False
 
     for roof in roofs:
         if not place(_along(roof, roof.name)):

@@ -22,8 +22,11 @@ _MOST_CHANGES, _MOST_BESIDES = 6, 3
 _MOST_STEPS = 10
 _MOST_OPENED = 3
 _LEAST_FOLDED = 3
-# The title that a section ends with, and that of the timelines is made of.
-BY_MODULE = "By module and line"
+GRAPH = blocks.Section("graph", "Graph", folded=True, result="every operator, by module", widget="graph")
+_TIMELINES = (
+    "One typical execution of each side on one scale; inside a delegate, starts are laid end to end. Links join what "
+    "is one part of both programs: the largest changes, and what you choose."
+)
 _COLUMNS = ("before", "now", "difference")
 _TRACED = "Milliseconds of traced executions, which add up. Intervals hold together; `~` cannot be told from noise."
 _WATERFALL = (
@@ -46,9 +49,15 @@ def pictures(pairs: Sequence[ProgramPair], width: int) -> dict[str, charts.Spec]
 def page_data(pairs: Sequence[ProgramPair]) -> dict[str, Any]:
     """Return what the timelines show, and the graph of both programs as one where there is one and it is not too
     large: `graph A B` makes it a page of its own."""
+    graph = pair_graph_data(*pairs) if _fits(pairs) else {}
+    timelines = {key: linked_timelines(pair) for key, pair in keyed(pairs, "timeline").items()}
+    return {"timelines": timelines, **({"graph": graph} if graph else {})}
+
+
+def _fits(pairs: Sequence[ProgramPair]) -> bool:
+    """Return whether there are graphs, and these are small enough to be a part of the page."""
     rows = sum(len(side.breakdown.instances) for pair in pairs for side in (pair.before, pair.after))
-    found = pair_graph_data(*pairs) if rows <= 2 * MOST_IN_REPORT else {}
-    return {"pairs": [linked_timelines(pair) for pair in pairs], **({"graph": found} if found.get("graphs") else {})}
+    return rows <= 2 * MOST_IN_REPORT and any(pair.compared.changes is not None for pair in pairs)
 
 
 def report(pairs: Sequence[ProgramPair], title: str = "") -> blocks.Report:
@@ -58,6 +67,7 @@ def report(pairs: Sequence[ProgramPair], title: str = "") -> blocks.Report:
         for key, pair in keyed(pairs, "").items()
         for section in _sections(pair, key, "" if len(pairs) == 1 else f"{_name(pair)}: ")
     ]
+    sections += [GRAPH] if _fits(pairs) else []
     return msgspec.structs.replace(opening([pair.compared for pair in pairs], title), sections=sections)
 
 
@@ -151,7 +161,10 @@ def _sections(pair: ProgramPair, key: str, heading: str) -> list[blocks.Section]
         content = [*_consists_of(changes, f"waterfall{key}"), *blocks.bullets(changes.notes)]
         found.append(blocks.Section(f"difference{key}", f"{heading}What the difference consists of", content))
         tree = blocks.Tree("changes", _COLUMNS, _root(pair, changes), "changed only")
-        found.append(blocks.Section(f"changes{key}", f"{heading}{BY_MODULE}", [blocks.Paragraph(_TRACED), tree]))
+        content = [blocks.Paragraph(_TRACED), tree]
+        found.append(blocks.Section(f"changes{key}", f"{heading}By module and line", content))
+        both = f"{heading}Both timelines"
+        found.append(blocks.Section(f"timeline{key}", both, result=_TIMELINES, widget="timeline"))
     if besides := _beside_time(pair):
         subjects = " and ".join(filter(None, [", ".join(list(besides)[:-1]), list(besides)[-1]]))
         sentences = [sentence for each in besides.values() for sentence in each]

@@ -358,7 +358,7 @@ def _emulated(run: RunView) -> list[list[Fact | Table]]:
     compared = [run.labelled(kernels_sentence(each)) for each in run.summary.kernel_comparisons]
     others += [Fact("Kernels", note=each) for each in compared[:MOST_FINDINGS]]
     # What only traced runs have.
-    from model_profiling.analysis.run.validated_forecasts import table_differences, traced_operators
+    from model_profiling.analysis.run.run_forecasts import table_differences, traced_operators
 
     checked = table_alerts(table_differences(run), traced_operators(run))
     others += [Fact("Table", note=each) for each in checked[:2]]

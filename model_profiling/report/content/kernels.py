@@ -1,14 +1,18 @@
 """Kernel evidence: which paths CONV and GEMM took, as far as ETDump and trace runs tell, and what SME2 covers."""
 
 from model_profiling.analysis.run.run_view import RunView
-from model_profiling.analysis.sme2.coverage import Coverage
 from model_profiling.analysis.timing.breakdown import Breakdown
 from model_profiling.analysis.timing.categories import PACKED_TYPES
-from model_profiling.report import numbers
-from model_profiling.report.blocks import Block, Name, Paragraph, Row, Section, Table, bullets
+from model_profiling.report import markdown, numbers
+from model_profiling.report.blocks import Block, Paragraph, Report, Row, Section, Table, bullets
 from model_profiling.report.content.operators import kernel
-from model_profiling.report.kernel_view import WEIGHT_COLUMNS, detailed_experiments, kernel_counts, weight_cells
-from model_profiling.report.words import labelled
+from model_profiling.report.kernel_view import (
+    WEIGHT_COLUMNS,
+    coverage_table,
+    detailed_experiments,
+    kernel_counts,
+    weight_cells,
+)
 
 _COMPUTE = ("CONV", "GEMM")
 
@@ -29,6 +33,13 @@ def section(run: RunView) -> Section | None:
     return Section("kernels", "Kernels", blocks, True, traced[0] if traced else "names were not traced")
 
 
+def kernel_view(run: RunView) -> str:
+    """Return kernel_view.md: coverage of each experiment, and each eligible operator's kernel or why it has none."""
+    title = f"Kernels of {run.summary.model} on {run.summary.platform}"
+    note = Paragraph("From a trace run: it shows which kernels ran, not how fast.")
+    return markdown.render(Report(title, sections=[Section("kernels", "", [*_covered(run), note])]))
+
+
 def _covered(run: RunView) -> list[Block]:
     """Return what trace runs tell: SME2 coverage, and each eligible operator with its kernel or why it has none."""
     traced = {name: e.coverage for name, e in run.summary.experiments.items() if e.coverage is not None}
@@ -39,8 +50,11 @@ def _covered(run: RunView) -> list[Block]:
         if coverage.unassigned:
             said = f"{run.label(name)}, of one operator or another: {kernel_counts(coverage.unassigned)}."
             blocks.append(Paragraph(said))
-        elif not coverage.unknown and (coverage.on_sme2 or coverage.on_sme or len(traced) == 1):
-            blocks += [Paragraph(f"{run.label(name)}:"), _coverage_table(coverage)]
+        elif not coverage.unknown:
+            blocks += [Paragraph(f"{run.label(name)}:"), coverage_table(coverage)]
+        evidence = run.summary.experiments[name].kernels
+        if evidence is not None and evidence.at_load:
+            blocks.append(Paragraph(f"While loading, weights were packed by: {kernel_counts(evidence.at_load)}."))
     return blocks
 
 
@@ -53,16 +67,6 @@ def _weights(run: RunView) -> Table | None:
             phase = (run.phase(name),) if run.phases else ()
             rows.append((*phase, *weight_cells(entry)))
     return Table("weights", (*(("phase",) if run.phases else ()), *WEIGHT_COLUMNS), rows) if rows else None
-
-
-def _coverage_table(coverage: Coverage) -> Table:
-    rows: list[Row] = []
-    for name, operator in labelled(coverage.operators):
-        kernels = ", ".join(call.kernel for call in operator.kernels) or "-"
-        calls = sum(call.calls or 0 for call in operator.kernels)
-        work, said = numbers.cell(operator.multiply_accumulates, "{:,}".format), numbers.count_cell(calls)
-        rows.append((Name(name), operator.level, Name(kernels), said, work, operator.why_not))
-    return Table("coverage", ("operator", "runs on", "kernel", "calls", "MACs", "why not SME2"), rows)
 
 
 def _paths(run: RunView) -> Table:

@@ -3,14 +3,24 @@
 import math
 import shlex
 
-import msgspec
-
 from model_profiling.analysis.accuracy.numerics import Gap, Layer, Numerics, Trial, first_loss, gain_db, level, side
 from model_profiling.base.dtypes import dtype_of
 from model_profiling.base.units import counted
 from model_profiling.export.options import DECIDING
 from model_profiling.report import numbers
-from model_profiling.report.blocks import Bullets, Fact, Name, Number, Paragraph, Picture, Report, Row, Section, Table
+from model_profiling.report.blocks import (
+    Block,
+    Bullets,
+    Fact,
+    Name,
+    Number,
+    Paragraph,
+    Picture,
+    Report,
+    Row,
+    Section,
+    Table,
+)
 
 WORST, MOST_SAID = 10, 4
 # How many layers to say a command for.
@@ -36,33 +46,28 @@ def section(found: Numerics | None) -> Section | None:
     """Return what `sme2-kit numerics` found of the .pte of a run; None if nobody asked."""
     if found is None:
         return None
-    return msgspec.structs.replace(_section(found), folded=True, result="; ".join(sentences(found)[:2]))
-
-
-def _section(found: Numerics) -> Section:
-    return Section(
-        "numerics",
-        "Accuracy by layer",
-        [
-            Bullets([f"{sentence}." for sentence in sentences(found)]),
-            Picture("numerics", CAPTION),
-            Table("numerics", COLUMNS, rows(found), short=WORST),
-            Paragraph(LEGEND),
-            Bullets([f"{item}." for item in what_to_do(found)]),
-            Paragraph(EVIDENCE),
-        ],
-    )
+    said = sentences(found)
+    blocks: list[Block] = [
+        Bullets([f"{sentence}." for sentence in said]),
+        Picture("numerics", CAPTION),
+        Table("numerics", COLUMNS, rows(found), short=WORST),
+        Paragraph(LEGEND),
+        Bullets([f"{item}." for item in what_to_do(found)]),
+        Paragraph(EVIDENCE),
+    ]
+    return Section("numerics", "Accuracy by layer", blocks, True, "; ".join(said[:2]))
 
 
 def report(found: Numerics) -> Report:
     """Return what `numerics` says of a program."""
+    whole = section(found)
     said, todo = ([(each,) for each in every[:MOST_SAID]] for every in (sentences(found), what_to_do(found)))
     worst = Table("glance", (*COLUMNS[:5], "where"), [(*row[:5], row[8]) for row in rows(found, WORST)])
     return Report(
         f"{found.model}, {found.dtype}",
         f"on {found.platform}, {counted(len(found.layers), 'layer')}",
         opening=[[Fact("Outputs", rows=[*said])], [worst] if worst.rows else [], [Fact("To do", rows=[*todo])]],
-        sections=[_section(found)],
+        sections=[whole] if whole is not None else [],
     )
 
 

@@ -1,7 +1,7 @@
 """The phases of a language model: time to the first token, tokens per second, and how decode slows down with depth."""
 
 from model_profiling.analysis.compare.metrics import Metrics
-from model_profiling.analysis.llm.phase_metrics import LEFT_OUT, PhaseMetrics
+from model_profiling.analysis.llm.phases import LEFT_OUT, PhaseMetrics
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.report import numbers
 from model_profiling.report.blocks import Block, Bullets, Number, Row, Section, Table

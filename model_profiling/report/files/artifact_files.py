@@ -10,6 +10,7 @@ from model_profiling.analysis.run.summary import has_times
 from model_profiling.analysis.timing.breakdown import CategoryTime
 from model_profiling.analysis.timing.latency import Latency
 from model_profiling.report import kernel_view, markdown
+from model_profiling.report.content import kernels
 from model_profiling.report.files import tables
 from model_profiling.store.artifacts import KERNEL_VIEW, KERNELS, OPERATOR_THREADS, THREADS
 from model_profiling.store.derived import DerivedWriter, OutdatedFile
@@ -67,7 +68,7 @@ def write_artifacts(run: RunView, writer: DerivedWriter) -> None:
             _write_experiment(writer, renew, run, name)
     if any(experiment.coverage is not None for experiment in summary.experiments.values()):
         writer.write_json(run.path / KERNELS, kernel_view.kernels_data(run), renew)
-        writer.write_text(run.path / KERNEL_VIEW, kernel_view.kernel_view(summary, run.label), renew)
+        writer.write_text(run.path / KERNEL_VIEW, kernels.kernel_view(run), renew)
     if run.metrics.scaling is not None:
         writer.write_text(run.path / THREADS, tables.threads_csv(run.metrics.scaling), renew)
         writer.write_text(run.path / OPERATOR_THREADS, tables.operator_threads_csv(summary.operator_scaling), renew)

@@ -1,7 +1,10 @@
-"""Writing a report that is of no single run: its page, and Markdown with pictures beside it."""
+"""Writing a report: its page, and Markdown with pictures beside it; of one run with more in `report_files.py`."""
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from model_profiling.analysis.accuracy.numerics import Numerics
 from model_profiling.analysis.compare.runtime_comparison import RuntimeComparison
@@ -9,16 +12,16 @@ from model_profiling.analysis.run.program_pair import ProgramPair
 from model_profiling.analysis.run.run_view import RunView
 from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
 from model_profiling.base import files
-from model_profiling.report import markdown
-from model_profiling.report.blocks import Report
+from model_profiling.base.errors import RunError
+from model_profiling.report import html, markdown
+from model_profiling.report.blocks import Detail, Report
 from model_profiling.report.charts.frame import NARROW, WIDE, Spec
 from model_profiling.report.charts.numerics import numerics
 from model_profiling.report.charts.runtimes import runtimes as runtimes_chart
 from model_profiling.report.content import combined, comparison, runtimes, validation
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT
-from model_profiling.report.drawing.vega import draw
-from model_profiling.report.files.report_files import write_pictures
+from model_profiling.report.drawing.vega import Drawing, draw
 from model_profiling.store.artifacts import FORECAST_VALIDATION, VALIDATION_PAGE, ExportPaths
 from model_profiling.store.derived import embed_stamp
 
@@ -29,47 +32,75 @@ Pictures = Callable[[int], Mapping[str, Spec]]
 Finish = Callable[[str, str], str]
 
 
+class Drawings(NamedTuple):
+    """Pictures that are being drawn: wide ones for a text and a page, and narrow ones, which only a page has."""
+
+    wide: "dict[str, Future[Drawing]]"
+    narrow: "dict[str, Future[str]]"
+
+    @classmethod
+    def start(cls, pictures: Pictures, artist: DrawingPool, page: bool = True) -> "Drawings":
+        wide = {name: artist.draw(spec) for name, spec in pictures(WIDE).items()}
+        narrow = pictures(NARROW) if page else {}
+        return cls(wide, {name: artist.svg(spec) for name, spec in narrow.items()})
+
+
 def write_document(
     report: Report,
-    output: Path,
-    pictures: Pictures,
-    artist: DrawingPool,
-    made_from: str = "",
+    drawings: Drawings,
+    page: Path | None,
+    made: str | Callable[[html.Figures], str],
     text: Path | None = None,
-    page: bool = True,
+    detail: Detail = "whole",
     finish: Finish = lambda _, svg: svg,
     write: Callable[[Path, bytes], None] = files.write_bytes,
 ) -> list[Path]:
-    """Write the page at `output`, and the same as Markdown at `text`, whole or not at all; returns what was written."""
-    drawings = {name: artist.draw(spec) for name, spec in pictures(WIDE).items()}
-    narrow = {name: artist.svg(spec) for name, spec in pictures(NARROW).items()} if page else {}
+    """Write a report as Markdown at `text` and as a page, each whole or not at all; returns what was written.
+
+    `made` is what the page can be made again from, or makes the page. Where pictures cannot be drawn, the text is
+    written without them.
+    """
     written = []
     if text is not None:
-        beside = write_pictures(drawings, text, write)
-        write(text, files.text_bytes(markdown.render(report, beside)))
+        try:
+            pictures = write_pictures(drawings.wide, text, write)
+        except RunError as error:
+            write(text, files.text_bytes(markdown.render(report, detail=detail)))
+            error.hint += f" The report without pictures is in {text}."
+            raise
+        write(text, files.text_bytes(markdown.render(report, pictures, detail=detail)))
         written.append(text)
-    if page:
-        from model_profiling.report import html  # jinja2 takes a moment to load
-
+    if page is not None:
         figures = {
-            name: (finish(name, drawings[name].result().svg), finish(name, svg.result()))
-            for name, svg in narrow.items()
+            name: (finish(name, drawings.wide[name].result().svg), finish(name, svg.result()))
+            for name, svg in drawings.narrow.items()
         }
-        write(output, files.text_bytes(html.page(report, figures, made_from)))
-        written.append(output)
+        made_page = html.page(report, figures, made) if isinstance(made, str) else made(figures)
+        write(page, files.text_bytes(made_page))
+        written.append(page)
     return written
+
+
+def write_pictures(
+    drawings: "Mapping[str, Future[Drawing]]", beside: Path, write: Callable[[Path, bytes], None]
+) -> dict[str, str]:
+    """Put each picture in both formats into `<name>_charts/`, and return the PNGs' paths relative to `beside`."""
+    folder = beside.with_name(f"{beside.stem}_charts")
+    pictures = {}
+    for name, future in drawings.items():
+        drawing = future.result()
+        write(folder / f"{name}.svg", drawing.svg.encode())
+        write(folder / f"{name}.png", drawing.png)
+        pictures[name] = f"{folder.name}/{name}.png"
+    return pictures
 
 
 def write_compared(pairs: Sequence[ProgramPair], artist: DrawingPool, output: Path, title: str = "") -> Path:
     """Write the page of some compared pairs, whole or not at all, and say where."""
-    drawn = [{key: artist.svg(spec) for key, spec in comparison.pictures(pairs, w).items()} for w in (WIDE, NARROW)]
-    from model_profiling.report import html  # as above
-
-    figures = {name: (svg.result(), drawn[1][name].result()) for name, svg in drawn[0].items()}
-    timelines = list(comparison.keyed(pairs, "changes"))
-    made = html.comparison(comparison.report(pairs, title), figures, comparison.page_data(pairs), timelines)
-    files.write_text(output, made)
-    return output
+    drawings = Drawings.start(lambda width: comparison.pictures(pairs, width), artist)
+    report = comparison.report(pairs, title)
+    made = partial(html.comparison, report, data=comparison.page_data(pairs))
+    return write_document(report, drawings, output, made)[-1]
 
 
 def write_runtimes(found: RuntimeComparison, artist: DrawingPool, output: Path, title: str = "") -> Path:
@@ -80,7 +111,7 @@ def write_runtimes(found: RuntimeComparison, artist: DrawingPool, output: Path, 
     def pictures(width: int) -> dict[str, Spec]:
         return {name: runtimes_chart(found, width, LIGHT, "") for name in names}
 
-    return write_document(runtimes.report(found, title), output, pictures, artist, made_from)[-1]
+    return write_document(runtimes.report(found, title), Drawings.start(pictures, artist), output, made_from)[-1]
 
 
 def write_combined(
@@ -92,28 +123,24 @@ def write_combined(
     """
     output = output or COMBINED
     only_page = output.suffix == ".html"
+    page = page or only_page
     return write_document(
         combined.report(runs, title),
-        output.with_suffix(".html"),
-        lambda width: combined.pictures_of(runs, width, LIGHT),
-        artist,
+        Drawings.start(lambda width: combined.pictures_of(runs, width, LIGHT), artist, page),
+        output.with_suffix(".html") if page else None,
         "everything here can be made again from the run directories.",
         text=None if only_page else output,
-        page=page or only_page,
         write=lambda path, data: files.write_bytes(path, embed_stamp(data, path.suffix, [run.sources for run in runs])),
     )
 
 
 def write_validation(found: ForecastValidation, home: Path) -> list[Path]:
     """Write the JSON and the page, made from the same record, into a folder."""
-    from model_profiling.report import html  # as above
-
-    written = [home / FORECAST_VALIDATION, home / VALIDATION_PAGE]
     # On one line: it is for programs, and a third of the size.
-    files.write_bytes(written[0], files.json_bytes(found, indent=0))
+    files.write_bytes(home / FORECAST_VALIDATION, files.json_bytes(found, indent=0))
     made_from = f"its numbers are in {FORECAST_VALIDATION}, beside it."
-    files.write_text(written[1], html.page(validation.page_report(found), {}, made_from))
-    return written
+    page = write_document(validation.page_report(found), Drawings({}, {}), home / VALIDATION_PAGE, made_from)
+    return [home / FORECAST_VALIDATION, *page]
 
 
 def write_layers(found: Numerics, paths: ExportPaths) -> Path:

@@ -1,8 +1,7 @@
 """Which files a report consists of, and writing them: text, pictures, page and trace of one run."""
 
 import shlex
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +12,13 @@ from model_profiling.analysis.timing.profile import Profile
 from model_profiling.analysis.timing.spans import Span, spans
 from model_profiling.base import files
 from model_profiling.base.errors import InputError, RunError
-from model_profiling.report import charts
+from model_profiling.report import charts, html
 from model_profiling.report.content import whole as content
 from model_profiling.report.drawing.drawing_process import DrawingPool
 from model_profiling.report.drawing.theme import LIGHT, THEMES
-from model_profiling.report.drawing.vega import PAPER_SCALE, Drawing, compress_png
+from model_profiling.report.drawing.vega import PAPER_SCALE, compress_png
 from model_profiling.report.files.artifact_files import write_artifacts
-from model_profiling.report.markdown import render
+from model_profiling.report.files.page_files import Drawings, write_document
 from model_profiling.store.artifacts import GRAPH_PAGE, MODEL_EXPLORER, REPORT, TRACE
 from model_profiling.store.derived import DerivedWriter, OutdatedFile
 
@@ -32,10 +31,8 @@ def write_report(
     Returns what was written, and which files of an earlier state of the run that outdates.
     """
     writer = DerivedWriter(run)
-    drawings = {name: artist.draw(spec) for name, spec in charts.of_run(run, charts.WIDE, LIGHT, titled=False).items()}
-    narrow = charts.of_run(run, charts.NARROW, LIGHT, titled=False) if page else {}
-    small = {name: artist.svg(spec) for name, spec in narrow.items()}
     # All else is done while the artist draws.
+    drawings = Drawings.start(lambda width: charts.of_run(run, width, LIGHT, titled=False), artist, page)
     write_artifacts(run, writer)
     report = content.report(run, title)
     words = ["report {dir}", *(["--html"] if page and markdown else []), *_to(run, output, REPORT), *_chosen(run)]
@@ -43,30 +40,27 @@ def write_report(
     words += [f"--target {shlex.quote(str(run.target))}"] if run.target is not None else []
     renew = " ".join(words)
     # One trace is beside a report: that of the whole run.
-    written = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
-    if markdown:
-        try:
-            pictures = write_pictures(drawings, output, lambda file, data: writer.write_bytes(file, data, renew))
-        except RunError as error:
-            writer.write_text(output, render(report, detail="usual"), renew)
-            writer.finish()
-            error.hint += f" The report without pictures is in {output}."
-            raise
-        writer.write_text(output, render(report, pictures, detail="usual"), renew)
-        written.insert(0, output)
-    if page:
-        from model_profiling.report import html
+    traced = _write_trace(run, writer, output.with_name(TRACE), renew) if markdown and not run.only else []
 
-        figures = {name: (drawings[name].result().svg, future.result()) for name, future in small.items()}
-        written.append(output.with_suffix(".html"))
-        writer.write_text(written[-1], html.run_page(run, report, figures), renew)
+    try:
+        written = write_document(
+            report,
+            drawings,
+            output.with_suffix(".html") if page else None,
+            partial(html.run_page, run, report),
+            text=output if markdown else None,
+            detail="usual",
+            write=lambda path, data: writer.write_bytes(path, data, renew),
+        )
+    except RunError:
+        writer.finish()
+        raise
+    written[1:1] = traced
     return written, writer.finish()
 
 
 def write_graph(run: RunView, output: Path | None = None) -> tuple[Path, list[OutdatedFile]]:
     """Write the page with the graph alone, by default into the run directory; returns where, and what that outdates."""
-    from model_profiling.report import html
-
     if run.path.is_file():
         if output is None:
             raise InputError(f"{run.path} is an ETDump without a run directory", "Say where to write: --out FILE.html")
@@ -115,20 +109,6 @@ def _to(run: RunView, output: Path, usual: str = "") -> list[str]:
     if place.is_relative_to(home):
         return [f"--out {{dir}}/{shlex.quote(str(place.relative_to(home)))}"]
     return [f"--out {shlex.quote(str(output))}"]
-
-
-def write_pictures(
-    drawings: "Mapping[str, Future[Drawing]]", beside: Path, write: Callable[[Path, bytes], None]
-) -> dict[str, str]:
-    """Put each picture in both formats into `<name>_charts/`, and return the PNGs' paths relative to `beside`."""
-    folder = beside.with_name(f"{beside.stem}_charts")
-    pictures = {}
-    for name, future in drawings.items():
-        drawing = future.result()
-        write(folder / f"{name}.svg", drawing.svg.encode())
-        write(folder / f"{name}.png", drawing.png)
-        pictures[name] = f"{folder.name}/{name}.png"
-    return pictures
 
 
 def _write_trace(run: RunView, writer: DerivedWriter, output: Path, renew: str) -> list[Path]:

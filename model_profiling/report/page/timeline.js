@@ -179,8 +179,9 @@ const timelineView = (timeline, { timelines, labels, parts, linked }) => {
 };
 
 for (const section of document.querySelectorAll("section.timeline")) {
-  const shown = data.pairs?.[section.dataset.pair] ?? data;
+  const shown = data.timelines[section.id];
   if (Object.keys(shown.timelines).length === 0) continue;
+  section.querySelector(".keys span").hidden = !shown.parts;
   timelineView(section, shown);
   section.querySelector(".legend").append(
     ...Object.entries(data.colours).filter(([name]) => name !== "Runtime").map(([name, [colour]]) => {

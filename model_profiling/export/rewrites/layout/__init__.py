@@ -11,7 +11,14 @@ import torch
 from model_profiling.export.rewrites.graph import PADDING, remove_unused
 from model_profiling.export.rewrites.layout import images, views
 from model_profiling.export.rewrites.layout.arithmetic import SOFTMAX, layer_norm, linear, matmul, pointwise, softmax
-from model_profiling.export.rewrites.layout.rebuild import Declined, Plan, Rebuild, Rule, without_changes_in_place
+from model_profiling.export.rewrites.layout.rebuild import (
+    Declined,
+    Plan,
+    Rebuild,
+    Rule,
+    ValueRule,
+    without_changes_in_place,
+)
 
 # How often a better choice of what to move at once is looked for.
 ROUNDS = 4
@@ -88,11 +95,9 @@ def _draft(program: torch.export.ExportedProgram) -> _Draft:
 
 def _rebuilt(program: Any, plan: Plan) -> Rebuild:
     without_changes_in_place(program)
-    rules = rule_table()
-    for node in program.graph.nodes:
-        if node.op == "call_function" and torch.Tag.pointwise in getattr(node.target, "tags", ()):
-            rules.setdefault(node.target, pointwise)
-    rebuild = Rebuild(program, rules, plan)
+    targets = {node.target for node in program.graph.nodes if node.op == "call_function"} - VALUE_RULES.keys()
+    of_points = {target: pointwise for target in targets if torch.Tag.pointwise in getattr(target, "tags", ())}
+    rebuild = Rebuild(program, {**of_points, **RULES}, VALUE_RULES, plan)
     rebuild.run()
     return rebuild
 
@@ -108,28 +113,25 @@ def _gone(rebuild: Rebuild) -> list[Any]:
 aten = torch.ops.aten
 
 
-def rule_table() -> dict[Any, Rule]:
-    table: dict[Any, Rule] = {
-        aten.linear.default: linear,
-        aten.layer_norm.default: layer_norm,
-        aten.group_norm.default: images.group_norm,
-        aten.mean.dim: images.mean,
-        aten.cat.default: views.cat,
-        aten.slice.Tensor: views.slice_or_select,
-        aten.select.int: views.slice_or_select,
-        aten.matmul.default: matmul,
-        aten.bmm.default: matmul,
-        aten.pixel_shuffle.default: views.shuffle_rule(views.pixel_shuffle),
-        aten.pixel_unshuffle.default: views.shuffle_rule(views.pixel_unshuffle),
-        aten.channel_shuffle.default: views.shuffle_rule(views.channel_shuffle),
-        aten.upsample_nearest2d.vec: images.nearest,
-        aten.upsample_nearest2d.default: images.nearest,
-        operator.getitem: images.get_item,
-    }
+RULES: dict[Any, Rule] = {
+    aten.cat.default: views.cat,
+    aten.matmul.default: matmul,
+    aten.bmm.default: matmul,
+    operator.getitem: images.get_item,
+}
+VALUE_RULES: dict[Any, ValueRule] = {
+    target: rule
     for targets, rule in (
+        ([aten.linear.default], linear), ([aten.layer_norm.default], layer_norm), (SOFTMAX, softmax),
+        ([aten.group_norm.default], images.group_norm), ([aten.mean.dim], images.mean),
+        ([aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default], images.nearest),
+        (images.OF_IMAGES, images.of_images), (PADDING, images.padding),
+        ([aten.slice.Tensor, aten.select.int], views.slice_or_select),
+        ([aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int], views.split),
+        ([aten.pixel_shuffle.default], views.shuffle_rule(views.pixel_shuffle)),
+        ([aten.pixel_unshuffle.default], views.shuffle_rule(views.pixel_unshuffle)),
+        ([aten.channel_shuffle.default], views.shuffle_rule(views.channel_shuffle)),
         (views.RENAMING, views.view_rule), (views.PERMUTING, views.permute_rule), (views.KEEPING, views.copy_rule),
-        (images.OF_IMAGES, images.of_images), (PADDING, images.padding), (SOFTMAX, softmax),
-        ((aten.split.Tensor, aten.split_with_sizes.default, aten.chunk.default, aten.unbind.int), views.split),
-    ):  # fmt: skip
-        table.update(dict.fromkeys(targets, rule))
-    return table
+    )
+    for target in targets
+}  # fmt: skip

@@ -103,9 +103,8 @@ def _leading(full: list[Value]) -> Value:
 SOFTMAX = {aten.softmax.int, aten._softmax.default}
 
 
-def linear(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.layout_of(node.args[0])
-    if value is None or len(value.shape) < 2 or not fixed(node.meta["val"]):
+def linear(rb: Rebuild, node: Any, value: Value) -> Value | None:
+    if len(value.shape) < 2 or not fixed(node.meta["val"]):
         return None
     last = len(value.shape) - 1
     others = list(torch.fx.map_arg(node.args[1:], rb.plain))
@@ -141,9 +140,8 @@ def _with_last(layout: Layout, width: int, outputs: LayerOutputs | None) -> Layo
     return Layout((*layout.dims[:-1], own.sizes), rest + tuple((last, number) for number in own.order))
 
 
-def softmax(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.layout_of(node.args[0])
-    if value is None or not value.shape:
+def softmax(rb: Rebuild, node: Any, value: Value) -> Value | None:
+    if not value.shape:
         return None
     dim = node.args[1] % len(value.shape)
     axes = value.layout.in_memory([dim])
@@ -154,9 +152,8 @@ def softmax(rb: Rebuild, node: Any) -> Value | None:
     return value_of(value.layout, rb.copy_node(node, (matrix, -1, *node.args[2:])), value)
 
 
-def layer_norm(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.layout_of(node.args[0])
-    if value is None or value.layout.is_contiguous:
+def layer_norm(rb: Rebuild, node: Any, value: Value) -> Value | None:
+    if value.layout.is_contiguous:
         return None
     rank, count = len(value.shape), len(node.args[1])
     tail = value.layout.among(range(rank - count, rank))

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from model_profiling.export.rewrites.graph import arguments
 from model_profiling.export.rewrites.layout.order import (
     IMAGE_DIMS,
     Layout,
@@ -51,8 +52,8 @@ def mixed_image(rb: Rebuild, node: Any, value: Value) -> Value | None:
 
 
 def _convolution(rb: Rebuild, node: Any, value: Value, mixed: LayerOutputs) -> Value | None:
-    weight, bias = node.args[1], node.args[2] if len(node.args) > 2 else None
-    groups = node.args[6] if len(node.args) > 6 else 1
+    given = arguments(node)
+    weight, bias, groups = given["weight"], given["bias"], given["groups"]
     if groups == 1:
         inputs = rb.constant(weight, 1, mixed)
         if inputs is None:
@@ -90,9 +91,8 @@ OF_IMAGES = {
 FOLLOWING = CHANNELWISE | {aten.batch_norm.default}
 
 
-def of_images(rb: Rebuild, node: Any) -> Any:
-    value = rb.layout_of(node.args[0])
-    if value is None or len(value.shape) != 4:
+def of_images(rb: Rebuild, node: Any, value: Value) -> Any:
+    if len(value.shape) != 4:
         return None
     mixed = mixed_image(rb, node, value)
     if mixed is not None:
@@ -105,21 +105,17 @@ def of_images(rb: Rebuild, node: Any) -> Any:
     if not fixed(made.meta["val"]):
         return made
     result = in_order(made, outputs, None) if outputs is not None else image_of(made)
-    result.memory.maker = _maker(rb, node) or (value.memory.maker if node.target in FOLLOWING else None)
+    if node.target is aten.conv2d.default and arguments(node)["groups"] == 1:
+        result.memory.maker = rb.maker(node, node.meta["val"].shape[1])
+    elif node.target in FOLLOWING:
+        result.memory.maker = value.memory.maker
     return result
 
 
-def _maker(rb: Rebuild, node: Any) -> tuple[str, int] | None:
-    if node.target is not aten.conv2d.default or (len(node.args) > 6 and node.args[6] != 1):
-        return None
-    return rb.maker(node, node.meta["val"].shape[1])
-
-
-def padding(rb: Rebuild, node: Any) -> Any:
+def padding(rb: Rebuild, node: Any, value: Value) -> Any:
     if not any(node.args[1]):
-        return rb.values[node.args[0]]
-    value = rb.layout_of(node.args[0])
-    return of_images(rb, node) if value is not None and value.like_image else None
+        return value
+    return of_images(rb, node, value) if value.like_image else None
 
 
 def get_item(rb: Rebuild, node: Any) -> Any:
@@ -144,18 +140,15 @@ def as_image(rb: Rebuild, value: Value) -> Any:
     return rb.image(lift(value, 4))
 
 
-def group_norm(rb: Rebuild, node: Any) -> Value | None:
+def group_norm(rb: Rebuild, node: Any, value: Value) -> Value | None:
     """Normalise one group, which is all values of an image in any order, then scale and shift each channel."""
-    value = rb.layout_of(node.args[0])
-    if value is None or not value.like_image or node.args[1] != 1 or value.layout.in_memory([0]) != value.layout.of(0):
+    if not value.like_image or node.args[1] != 1 or value.layout.in_memory([0]) != value.layout.of(0):
         return None
-    batch, channels = value.shape[:2]
-    given: list[Any] = list(node.args[2:5])
-    weight, bias, eps = given + [None, None, 1e-5][len(given) :]
+    given, (batch, channels) = arguments(node), value.shape[:2]
     rb.saved.append(node)
-    made = rb.step(node.target, rb.view(value, (batch, 1, math.prod(value.shape) // batch)), 1, None, None, eps)
-    result = rb.image(value_of(value.layout, made))
-    for target, factor in ((aten.mul.Tensor, weight), (aten.add.Tensor, bias)):
+    rows = rb.view(value, (batch, 1, math.prod(value.shape) // batch))
+    result = rb.image(value_of(value.layout, rb.step(node.target, rows, 1, None, None, given["eps"])))
+    for target, factor in ((aten.mul.Tensor, given["weight"]), (aten.add.Tensor, given["bias"])):
         if factor is not None:
             own = rb.layout_of(factor)
             if own is None:
@@ -164,16 +157,14 @@ def group_norm(rb: Rebuild, node: Any) -> Value | None:
     return image_of(result)
 
 
-def mean(rb: Rebuild, node: Any) -> Any:
+def mean(rb: Rebuild, node: Any, value: Value) -> Any:
     """Compute a mean over what lies between outermost and innermost dimensions in memory, such as an image's pixels."""
-    value = rb.layout_of(node.args[0])
-    result = node.meta["val"]
-    if value is None or not node.args[1] or not fixed(result) or node.kwargs.get("dtype") is not None:
+    result, given = node.meta["val"], arguments(node)
+    if not given["dim"] or not fixed(result) or given["dtype"] is not None:
         return None
-    over = {dim % len(value.shape) for dim in node.args[1]}
-    keeps = len(node.args) > 2 and node.args[2]
+    over, keeps = {dim % len(value.shape) for dim in given["dim"]}, given["keepdim"]
     if len(value.shape) == 4 and over == {2, 3} and keeps:
-        return of_images(rb, node)
+        return of_images(rb, node, value)
     order = value.layout.order
     inside = [number for number, axis in enumerate(order) if axis[0] in over]
     if (
@@ -194,10 +185,9 @@ def mean(rb: Rebuild, node: Any) -> Any:
     return Value(layout, TensorMemory(image=made)) if layout is not None else None
 
 
-def nearest(rb: Rebuild, node: Any) -> Value | None:
+def nearest(rb: Rebuild, node: Any, value: Value) -> Value | None:
     """Repeat rows and columns of pixels in the order they lie in."""
-    value = rb.layout_of(node.args[0])
-    if value is None or not value.like_image:
+    if not value.like_image:
         return None
     rb.saved.append(node)
     n, c, h, w = value.shape

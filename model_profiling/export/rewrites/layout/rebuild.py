@@ -11,13 +11,13 @@ neither moves anything (see export/lower/lowering.py).
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import constant, is_replaceable, known_value, replace
+from model_profiling.export.rewrites.graph import Site, constant, is_replaceable, known_value
 from model_profiling.export.rewrites.layout.order import (
     IMAGE_DIMS,
     Axis,
@@ -64,16 +64,20 @@ class Plan:
 
 
 Rule = Callable[["Rebuild", Any], Any]
+# Of an operator on one value, which is given with it.
+ValueRule = Callable[["Rebuild", Any, Value], Any]
 
 
 class Rebuild:
     """Walks the graph once; `values` are what the nodes of the model are held as."""
 
-    def __init__(self, program: Any, rules: dict[Any, Rule], plan: Plan) -> None:
+    def __init__(
+        self, program: Any, rules: Mapping[Any, Rule], value_rules: Mapping[Any, ValueRule], plan: Plan
+    ) -> None:
         self.program = program
         self.plan = plan
         self.graph = program.graph
-        self.rules = rules
+        self.rules, self.value_rules = rules, value_rules
         self.values: dict[Any, Any] = {}
         self.nodes = list(self.graph.nodes)
         self.at: Any = None
@@ -100,8 +104,11 @@ class Rebuild:
                 self.values[node] = self.own(node)
 
     def _made(self, node: Any) -> Any:
-        rule, saved = self.rules.get(node.target), len(self.saved)
-        made = rule(self, node) if rule is not None else None
+        saved, made = len(self.saved), None
+        if rule := self.rules.get(node.target):
+            made = rule(self, node)
+        elif (value_rule := self.value_rules.get(node.target)) and (value := self.layout_of(node.args[0])) is not None:
+            made = value_rule(self, node, value)
         if made is None:
             # A rule that gave up has saved nothing.
             del self.saved[saved:]
@@ -331,10 +338,8 @@ def without_changes_in_place(program: torch.export.ExportedProgram) -> None:
         name = node.target.overloadpacket.__name__
         packet = getattr(aten, name[:-1], None) if name.endswith("_") and not name.endswith("__") else None
         target = getattr(packet, node.target._overloadname, None)
-        if target is None or not is_replaceable(program, node):
+        if target is None or not is_replaceable(node):
             raise Declined(f"{node.target} changes a tensor that is also known by another name")
         with program.graph.inserting_before(node):
-            values, keywords = torch.fx.map_arg((node.args, node.kwargs), lambda entry: entry.meta["val"])
-            new = program.graph.call_function(target, node.args, node.kwargs)
-            new.meta = {**node.meta, "val": target(*values, **keywords)}
-        replace(program, node, new)
+            site = Site(program, node)
+            site.replace(site(target, *node.args, **node.kwargs))

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from model_profiling.export.rewrites.graph import permutation_of
+from model_profiling.export.rewrites.graph import arguments, permutation_of
 from model_profiling.export.rewrites.layout.images import of_images
 from model_profiling.export.rewrites.layout.order import (
     Layout,
@@ -21,7 +21,7 @@ from model_profiling.export.rewrites.layout.order import (
     value_of,
     without,
 )
-from model_profiling.export.rewrites.layout.rebuild import Rebuild, Rule
+from model_profiling.export.rewrites.layout.rebuild import Rebuild, ValueRule
 
 aten = torch.ops.aten
 
@@ -44,9 +44,8 @@ KEEPING = {
 }  # fmt: skip
 
 
-def view_rule(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.layout_of(node.args[0])
-    if value is None or not fixed(node.meta["val"]):
+def view_rule(rb: Rebuild, node: Any, value: Value) -> Value | None:
+    if not fixed(node.meta["val"]):
         return None
     shape = tuple(node.meta["val"].shape)
     layout = value.layout.reshaped(shape) if node.name not in rb.plan.at_once else None
@@ -68,30 +67,25 @@ def at_once(rb: Rebuild, node: Any, value: Value) -> Value:
     return Value(Layout.contiguous(value.shape), TensorMemory(flat=rb.contiguous(value)))
 
 
-def permute_rule(rb: Rebuild, node: Any) -> Value | None:
-    value = rb.layout_of(node.args[0])
-    if value is None:
-        return None
+def permute_rule(rb: Rebuild, node: Any, value: Value) -> Value:
     return at_once(rb, node, replace(value, layout=value.layout.permuted(permutation_of(node)), moves=node))
 
 
-def copy_rule(rb: Rebuild, node: Any) -> Any:
-    value = rb.layout_of(node.args[0])
-    if value is None or not fixed(node.meta["val"]) or value.shape != tuple(node.meta["val"].shape):
+def copy_rule(rb: Rebuild, node: Any, value: Value) -> Any:
+    if not fixed(node.meta["val"]) or value.shape != tuple(node.meta["val"].shape):
         return None
     if node.kwargs.get("memory_format") is torch.channels_last:
-        return of_images(rb, node)
+        return of_images(rb, node, value)
     if node.target in (aten.dropout.default, aten.feature_dropout.default) and node.args[2]:
         return None
     return value if node.meta["val"].dtype == node.args[0].meta["val"].dtype else None
 
 
-def shuffle_rule(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> Rule:
+def shuffle_rule(views: Callable[..., tuple[Sequence[int], Sequence[int]]]) -> ValueRule:
     """Return the rule of an operator that is a view, a permute and a view."""
 
-    def rule(rb: Rebuild, node: Any) -> Value | None:
-        value = rb.layout_of(node.args[0])
-        if value is None or len(value.shape) != 4:
+    def rule(rb: Rebuild, node: Any, value: Value) -> Value | None:
+        if len(value.shape) != 4:
             return None
         shape, permutation = views(value.shape, *node.args[1:])
         cut = value.layout.reshaped(shape)
@@ -126,7 +120,7 @@ def cat(rb: Rebuild, node: Any) -> Value | None:
         return None
     if all(value.layout.is_contiguous and not value.is_image for value in held):
         return None
-    dim = (node.args[1] if len(node.args) > 1 else 0) % len(held[0].shape)
+    dim = arguments(node)["dim"] % len(held[0].shape)
     if any(value.like_image for value in held):
         return image_of(rb.copy_node(node, ([rb.image(value) for value in held], dim)))
     if any(len(value.layout.dims[dim]) > 1 for value in held):
@@ -157,28 +151,24 @@ def _joined(rb: Rebuild, node: Any, held: list[Value], dim: int) -> Value | None
     return value_of(Layout(dims, (*order[:place], own, *order[place:])), made, largest)
 
 
-def slice_or_select(rb: Rebuild, node: Any) -> Value | None:
+def slice_or_select(rb: Rebuild, node: Any, value: Value) -> Value | None:
     """Take a slice or one place of a dimension."""
-    value = rb.layout_of(node.args[0])
-    if value is None or not value.shape:
+    if not value.shape:
         return None
-    dim, start, end, stride = _range(node, value.shape)
+    given = arguments(node)
+    dim = given["dim"] % len(value.shape)
+    size = value.shape[dim]
+    if node.target is aten.select.int:
+        start, stride = given["index"] % size, 1
+        end = start + 1
+    else:
+        start, end, stride = slice(given["start"], given["end"], given["step"]).indices(size)
     if stride == 1 and start == 0 and end == value.shape[dim] and node.target is aten.slice.Tensor:
         return value
     drop = node.target is aten.select.int
     if value.layout.is_contiguous and not value.is_image and not drop and stride == 1:
         return None
     return _part(rb, value, dim, start, end, stride, drop)
-
-
-def _range(node: Any, shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    if node.target is aten.select.int:
-        dim = node.args[1] % len(shape)
-        place = node.args[2] % shape[dim]
-        return dim, place, place + 1, 1
-    given: list[Any] = [*node.args[1:], *(0, None, None, 1)[len(node.args) - 1 :]]
-    dim = given[0] % len(shape)
-    return dim, *slice(*given[1:]).indices(shape[dim])
 
 
 def _part(rb: Rebuild, value: Value, dim: int, start: int, end: int, stride: int, drop: bool) -> Value | None:
@@ -222,15 +212,12 @@ def _narrowed(rb: Rebuild, value: Value, own: tuple[int, int], taken: tuple[int,
     return value_of(named, made, value) if named is not None else None
 
 
-def split(rb: Rebuild, node: Any) -> list[Value] | None:
+def split(rb: Rebuild, node: Any, value: Value) -> list[Value] | None:
     """Split a dimension into all its parts."""
-    value = rb.layout_of(node.args[0])
-    results = node.meta["val"]
-    if value is None or not all(fixed(result) for result in results):
+    results, drop = node.meta["val"], node.target is aten.unbind.int
+    if not all(fixed(result) for result in results):
         return None
-    drop = node.target is aten.unbind.int
-    place = {aten.unbind.int: 1}.get(node.target, 2)
-    dim = (node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)) % len(value.shape)
+    dim = arguments(node)["dim"] % len(value.shape)
     widths = [1 if drop else result.shape[dim] for result in results]
     if not value.is_image and len(value.layout.dims[dim]) != 1:
         return None

@@ -1,4 +1,5 @@
-"""The time of a transformer by kind of layer: attention, MLP, head, norm, cache, embedding, and the rest.
+"""The numbers that people know of language models, by phase: time to the first token, tokens per second. And the time
+of a transformer by kind of layer: attention, MLP, head, norm, cache, embedding, and the rest.
 
 The path of an operator's module tells, word by word and from the inside out: `layers.3.attention_norm` is a norm, and
 `layers.3.attention.wq` is attention. Where no ETRecord gives a path, what the operator is tells, and of a linear layer
@@ -10,12 +11,66 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from model_profiling.analysis.timing.breakdown import Breakdown, InstanceTime
+from model_profiling.analysis.timing.latency import Latency
 from model_profiling.formats.graph_terms import base_name
+from model_profiling.store.run_directory import Phase, PhaseKind
 
 if TYPE_CHECKING:
     from model_profiling.analysis.graph.graph import ModelGraph
     from model_profiling.formats.pte.dataflow import DataFlow
+
+# What the numbers leave out, said wherever they are shown.
+LEFT_OUT = "of a warm process, without tokenizer and sampling"
+
+
+class PhaseMetrics(msgspec.Struct, frozen=True):
+    """One phase of a language model; what it does not measure is None.
+
+    `ttft_ms` is how long a prompt of `tokens` tokens takes until the first token can be sampled. `tpot_ms` is the time
+    for each token after it, with its 95th percentile. Tokens per second are from medians.
+    """
+
+    label: str
+    kind: PhaseKind
+    tokens: int
+    depth: int
+    ttft_ms: float | None = None
+    prefill_token_per_sec: float | None = None
+    tpot_ms: float | None = None
+    tpot_p95_ms: float | None = None
+    decode_token_per_sec: float | None = None
+
+    @property
+    def token_per_sec(self) -> float | None:
+        return self.prefill_token_per_sec if self.kind == "prefill" else self.decode_token_per_sec
+
+
+def phase_metrics(phase: Phase | None, latency: Latency | None) -> PhaseMetrics | None:
+    if phase is None:
+        return None
+    known = PhaseMetrics(phase.label, phase.kind, phase.tokens, phase.depth)
+    if latency is None:
+        return known
+    rate = phase.tokens_read * 1000 / latency.median_ms
+    if phase.kind == "prefill":
+        # After tokens that were read before, it is not the first token that is waited for.
+        first = latency.median_ms if not phase.depth else None
+        return msgspec.structs.replace(known, ttft_ms=first, prefill_token_per_sec=rate)
+    return msgspec.structs.replace(
+        known, tpot_ms=latency.median_ms, tpot_p95_ms=latency.p95_ms, decode_token_per_sec=rate
+    )
+
+
+class DepthCost(msgspec.Struct, frozen=True):
+    """What one token costs after `depth` others: attention with its cache, and the whole."""
+
+    depth: int
+    attention_ms: float
+    execute_ms: float
+
 
 LayerKind = Literal["attention", "MLP", "head", "norm", "cache", "embedding", "other", "runtime", "unknown"]
 KINDS: tuple[LayerKind, ...] = (
@@ -40,7 +95,7 @@ _ATTENTION = ("custom_sdpa", "sdpa_with_kv_cache", "custom_quantized_sdpa", "sca
 # `copy_` writes back a buffer that the program keeps: of a transformer, its cache.
 _CACHE = ("update_cache", "update_cache_with_indices", "copy_")
 _WRITES = ("index_put", "index_put_", "index_copy", "slice_scatter")
-_LINEAR = ("FullyConnected", "linear", "addmm", "mm")
+LINEAR = ("FullyConnected", "linear", "addmm", "mm")
 
 
 def layer_kinds(breakdown: Breakdown, graph: "ModelGraph | None" = None) -> dict[LayerKind, float]:
@@ -87,7 +142,7 @@ def _by_data_flow(graph: "ModelGraph") -> dict[int, LayerKind]:
     """Return linear layers by what they feed, where the program has attention as one operator."""
     flow = graph.flow
     attention = [position for position, step in enumerate(flow.steps) if base_name(step.op) in _ATTENTION]
-    linear = {position for position, step in enumerate(flow.steps) if base_name(step.op) in _LINEAR}
+    linear = {position for position, step in enumerate(flow.steps) if base_name(step.op) in LINEAR}
     if not attention or not linear:
         return {}
     # Keys and values reach attention through the cache, whose buffer is written in place.

@@ -1,3 +1,27 @@
+// What all scripts of a page share.
+const data = JSON.parse(document.getElementById("data")?.textContent ?? "{}");
+const element = (tag, properties = {}, ...children) => {
+  const made = Object.assign(document.createElement(tag), properties);
+  made.append(...children);
+  return made;
+};
+
+// As the report writes times: microseconds where milliseconds would read 0.00.
+const shownMs = (ms) => (ms > 0 && ms < 0.01 ? `${(ms * 1000).toFixed(1)} us` : `${ms.toFixed(3)} ms`);
+const svgElement = (tag, attributes, text) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+
+// Folded sections open when one goes to them, and all for paper.
+const unfold = (root) => root?.querySelectorAll(":scope > details.fold").forEach((fold) => { fold.open = true; });
+const follow = () => unfold(document.getElementById(decodeURIComponent(location.hash.slice(1))));
+window.addEventListener("hashchange", follow);
+window.addEventListener("beforeprint", () => document.querySelectorAll("details.fold").forEach((fold) => { fold.open = true; }));
+document.querySelectorAll("nav a").forEach((link) => link.addEventListener("click", () => setTimeout(follow)));
+follow();
 // Sorting and filtering of tables that can be long. The rows are in the page already; they are only moved and hidden.
 const sortValue = (cell) => {
   if (!cell.classList.contains("number")) return cell.textContent.toLowerCase();
@@ -62,3 +86,19 @@ for (const button of document.querySelectorAll(".all-rows"))
     button.closest(".table-block").classList.add("whole");
     button.remove();
   });
+// What a mark of a picture stands for is its label; as its title, it is shown where the mouse is.
+for (const mark of document.querySelectorAll("figure svg [aria-roledescription='point'][aria-label]"))
+  mark.append(svgElement("title", {}, mark.getAttribute("aria-label")));
+// What did not change is hidden on request. By a class: `:has()` is asked anew for every row when a window changes its size.
+for (const box of document.querySelectorAll(".hide-minor"))
+  box.addEventListener("change", () => box.closest(".tree").classList.toggle("without-minor", box.checked));
+// Light and dark follow the system until the button says otherwise.
+const theme = document.getElementById("theme");
+let dark = matchMedia("(prefers-color-scheme: dark)").matches;
+const label = () => { theme.textContent = dark ? "light" : "dark"; };
+theme.addEventListener("click", () => {
+  dark = !dark;
+  document.documentElement.style.colorScheme = dark ? "dark" : "light";
+  label();
+});
+label();
