@@ -27,7 +27,6 @@ import msgspec
 from benchmarks.validate_forecast import replace_part
 from model_profiling.base import files
 from model_profiling.base.printing import tell
-from model_profiling.models.public_zoos import artifact_name
 
 ROOT = Path(__file__).parents[1]
 PAGE, RECORD = ROOT / "docs" / "zoo.md", ROOT / "docs" / "zoo.json"
@@ -120,13 +119,17 @@ def _stock(model: str, until: str) -> int:
 
 def tried(name: str, work: Path, minutes: float) -> ZooResult:
     """Export a model in both ways and with `--rewrite auto`."""
+    with files.scratch_directory("zoo-", work) as home:
+        return _tried(name, home, work / "said", minutes)
+
+
+def _tried(name: str, home: Path, said: Path, minutes: float) -> ZooResult:
     model, _, part = name.partition("/") if not name.startswith("hf:") else (name, "", "")
-    home, said = work / artifact_name(*model.split(":")), work / "said"
     words = ["export", model, *(["--until", part] if part else []), "--dtype", "fp32", "--json", "--force"]
     code, seconds = _forked(lambda: _kit([*words, "--out", str(home)]), minutes, said)
     failed = _last(said, code, minutes) if code else ""
-    stock_code, stock_seconds = _forked(lambda: _stock(model, part), minutes, work / "stock")
-    stock = _last(work / "stock", stock_code, minutes) if stock_code else ""
+    stock_code, stock_seconds = _forked(lambda: _stock(model, part), minutes, Path(f"{said}.stock"))
+    stock = _last(Path(f"{said}.stock"), stock_code, minutes) if stock_code else ""
     if failed:
         return ZooResult(name, failed, seconds=seconds, stock=stock, stock_seconds=stock_seconds)
     answer = msgspec.json.decode(said.read_bytes())
@@ -173,8 +176,10 @@ def _verified(found: dict[str, Any] | None) -> str:
 
 
 def _last(said: Path, code: int, minutes: float) -> str:
-    if code in (-signal.SIGXCPU, -signal.SIGALRM, -signal.SIGKILL):
+    if code in (-signal.SIGXCPU, -signal.SIGALRM):
         return f"took more than {minutes:g} minutes"
+    if code == -signal.SIGKILL:
+        return "killed: there was not enough memory"
     text = Path(f"{said}.err").read_text()
     lines = [line for line in text.splitlines() if line.startswith("error: ")] or text.strip().splitlines()[-1:]
     return (lines or ["no message"])[0].removeprefix("error: ")[:160].replace("|", "/")

@@ -64,8 +64,11 @@ def write_program(program: Any, paths: ExportPaths) -> None:
     """Write the .pte, and the ETRecord beside it."""
     files.write_bytes(paths.pte, program.buffer)
     with beside("there is no ETRecord, and so no operator has a line"):
+        record = program.get_etrecord()
+        # The captured program would be all weights once more, and the lines are those of the edge program.
+        record.exported_program = None
         try:
-            program.get_etrecord().save(str(paths.etrecord))
+            record.save(str(paths.etrecord))
         except BaseException:
             paths.etrecord.unlink(missing_ok=True)
             raise

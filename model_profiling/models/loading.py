@@ -104,9 +104,10 @@ def load_model(name: str, seed: int = 0, options: LoadOptions = LoadOptions()) -
             f"{name} does not keep the contract of EagerModelBase",
             "get_eager_model() returns a torch.nn.Module, get_example_inputs() a tuple of tensors, or a dict of them.",
         )
-    # What cannot be copied is almost never shared with anybody.
-    with contextlib.suppress(InputError):
-        module = own_copy(module)
+    if zoo_name(name) is None:  # those are made anew
+        # What cannot be copied is almost never shared with anybody.
+        with contextlib.suppress(InputError):
+            module = own_copy(module)
     shortened(module, part)
     call = own_inputs((tuple(inputs), keywords or {}))
     known = registered_models().get(name)

@@ -92,7 +92,9 @@ class ZooModel:
     def get_eager_model(self) -> Any:
         self._module = getattr(self, f"_{self._zoo}")()
         if self._zoo == "hf":
-            self._module.config.use_cache = False
+            for part in self._module.modules():  # a decoder may have a configuration of its own
+                if hasattr(getattr(part, "config", None), "use_cache"):
+                    part.config.use_cache = False
         return self._module.eval()
 
     def get_example_inputs(self) -> tuple[Any, ...]:
@@ -161,10 +163,13 @@ class ZooModel:
             what = "has no weights of its own" if kind is not None else "is no class of a model"
             raise InputError(f"{self._name} of transformers {what}", "Name a folder, or a class such as hf:BertModel.")
         config = kind()
-        for part in (config, *(getattr(config, name) for name in getattr(kind, "sub_configs", {}))):
+        parts = [config, *(getattr(config, name, None) for name in getattr(kind, "sub_configs", {}))]
+        for part in filter(None, parts):  # such as a backbone, which not every configuration names
             for key, value in vars(part).items():
                 if re.search(_LAYERS, key) and isinstance(value, int):
-                    setattr(part, key, min(value, _FEW))
+                    # What a later part takes from between layers has to be there.
+                    taken = [_FEW - 1, *(getattr(part, "backbone_out_indices", None) or ())]
+                    setattr(part, key, min(value, max(taken) + 1))
         for key, value in self._settings.items():
             if not hasattr(config, key):
                 hint = f"{_meant(key, [*vars(config)])}The settings are those of {kind.__name__}."

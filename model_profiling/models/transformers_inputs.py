@@ -56,7 +56,9 @@ def _boxes(module: Any) -> torch.Tensor:
 
 def _image(module: Any) -> torch.Tensor:
     config = _part(module, "vision")
-    sides = getattr(config, "image_size", None) or getattr(config, "input_size", None) or 224
+    parts = (config, getattr(config, "backbone_config", None))
+    known = (getattr(part, name, None) for part in parts for name in ("image_size", "input_size"))
+    sides = next(filter(None, known), 224)
     shape = [sides, sides] if isinstance(sides, int) else [*sides][-2:]
     channels = getattr(config, "num_channels", None) or 3
     frames = getattr(config, "num_frames", None)

@@ -42,6 +42,11 @@ PARTS = {
     "shared-provenance": Part(
         "repeated_work.shared_provenance", "NodeSource is never changed", "torch.fx.traceback: NodeSource.__init__"
     ),
+    "shared-weights": Part(
+        "repeated_work.shared_weights",
+        "lowering never writes into a weight",
+        "torch: Tensor.__deepcopy__ torch.nn: Parameter.__deepcopy__",
+    ),
     "operator-lists": Part(
         "repeated_work.registered_quickly",
         "OperatorBase.py_impl only fills a table, and composite operators are others only if their names are",

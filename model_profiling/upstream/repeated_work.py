@@ -1,4 +1,4 @@
-"""Work that lowering does over and over with the same result: provenance, registrations, decompositions."""
+"""Work that lowering does over and over with the same result: provenance, weights, registrations, decompositions."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -30,6 +30,16 @@ def _copied(source: Any, memo: dict[int, Any]) -> Any:
     made = memo[id(source)] = make(*arguments)
     vars(made).update(copy.deepcopy(state, memo))
     return made
+
+
+def shared_weights(block: Block) -> Iterator[Replacement]:
+    """Let copies of a program share its weights: no pass writes into one, it puts another in its place."""
+    for kind in (torch.Tensor, torch.nn.Parameter):
+
+        def deepcopied(tensor: Any, memo: dict[int, Any], kind: Any = kind, stock: Any = kind.__deepcopy__) -> Any:
+            return tensor if get_ident() == block.thread and type(tensor) is kind else stock(tensor, memo)
+
+        yield Replacement(kind, "__deepcopy__", deepcopied)
 
 
 def registered_quickly(block: Block) -> Iterator[Replacement]:

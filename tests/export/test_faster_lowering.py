@@ -1,6 +1,7 @@
 """What lowering leaves out does not show: graphs run, their code is what it would have been, and so is the program."""
 
 import contextlib
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -44,6 +45,16 @@ def test_a_graph_is_compiled_when_it_is_needed(inside: bool, asked: str) -> None
     assert module(x) == 9 and module.code == expected.code
     changed(module)
     assert module(x) == 9
+
+
+def test_copies_of_a_program_share_weights_that_lowering_leaves_as_they_are() -> None:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.BatchNorm2d(4)).eval()
+    program, before = torch.export.export(model, (torch.ones(1, 3, 8, 8),)), copy.deepcopy(model.state_dict())
+    lowered = lowering.lower(program, "xnnpack")
+    kept = lowered.edge._etrecord.edge_dialect_program.state_dict
+    assert kept["0.weight"] is program.state_dict["0.weight"]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert copy.deepcopy(program).state_dict["0.weight"] is not program.state_dict["0.weight"]
 
 
 class Parts(torch.nn.Module):  # type: ignore[misc]

@@ -39,21 +39,13 @@ def exported(name: str, home: Path, *settings: tuple[str, Any]) -> Any:
         ("timm:test_convnext", (), [[1, 3, 160, 160]]),
         ("torchvision:shufflenet_v2_x0_5", (), [[1, 3, 224, 224]]),
         ("hf:BertModel", SMALL, [[1, 32]]),
-        *(
-            pytest.param(*case, marks=pytest.mark.again)
-            for case in (
-                ("timm:test_efficientnet", (), [[1, 3, 160, 160]]),
-                ("timm:test_resnet", (), [[1, 3, 160, 160]]),
-                ("torchvision:squeezenet1_1", (), [[1, 3, 224, 224]]),
-                ("torchvision:ssdlite320_mobilenet_v3_large", (("until", "head"),), [[3, 320, 320]]),
-                (
-                    "hf:DistilBertModel",
-                    (("dim", 32), ("hidden_dim", 64), ("n_heads", 2), ("vocab_size", 99)),
-                    [[1, 32]],
-                ),
-                ("hf:ViTModel", (*SMALL[:3], ("image_size", 32)), [[1, 3, 32, 32]]),
-            )
-        ),
+        ("timm:test_efficientnet", (), [[1, 3, 160, 160]]),
+        ("timm:test_resnet", (), [[1, 3, 160, 160]]),
+        ("torchvision:squeezenet1_1", (), [[1, 3, 224, 224]]),
+        ("torchvision:ssdlite320_mobilenet_v3_large", (("until", "head"),), [[3, 320, 320]]),
+        # Its decoder has a configuration of its own.
+        ("hf:T5Model", (("d_model", 32), ("d_ff", 64), ("num_heads", 2), ("vocab_size", 99)), [[1, 32], [1, 8]]),
+        ("hf:ViTModel", (*SMALL[:3], ("image_size", 32)), [[1, 3, 32, 32]]),
     ],
 )
 def test_a_model_of_a_zoo_is_exported_with_its_own_inputs_and_agrees(
@@ -68,6 +60,14 @@ def test_a_model_of_a_zoo_is_exported_with_its_own_inputs_and_agrees(
 
 
 @pytest.mark.wide
+def test_a_backbone_is_left_open_or_has_the_size_of_the_images() -> None:
+    needs(importlib.util.find_spec("transformers") is not None, "transformers")
+    depth = (*SMALL[:3], ("image_size", 32), ("neck_hidden_sizes", [8] * 4), ("fusion_hidden_size", 8))
+    for name, settings, side in (("DPTForDepthEstimation", depth, 32), ("VitPoseForPoseEstimation", (), 256)):
+        found = load_model(f"hf:{name}", options=LoadOptions((), settings)).call[1]
+        assert found["pixel_values"].shape[2] == side
+
+
 @pytest.mark.wide
 def test_inputs_that_are_asked_for_are_taken_and_not_passed_by() -> None:
     needs(importlib.util.find_spec("timm") is not None, "timm")
