@@ -71,7 +71,7 @@ _ROWS = (
         until="pytorch/executorch#16679",
         alternatives={"gelu": "use another activation"},
     ),
-    Rewrite("hardsigmoid", "hardsigmoid without conversions to fp32", ("hardsigmoid", "hardsigmoid_"), ("fp16",)),
+    Rewrite("hardsigmoid", "hardsigmoid without conversions", ("hardsigmoid", "hardsigmoid_"), after_quantization=True),
     Rewrite(
         "keepdim",
         "mean and sum over pixels in a form that XNNPACK delegates",

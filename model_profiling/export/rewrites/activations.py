@@ -1,9 +1,10 @@
-"""Activations in fp16 from operators that XNNPACK takes in fp16, so that they stay inside the delegate.
+"""Activations from operators that XNNPACK takes in their dtype, so that they stay inside the delegate.
 
 PyTorch decomposes silu(x), and glu's gate with it, into a conversion to fp32, sigmoid, multiplication and a conversion
 back, although XNNPACK takes sigmoid and multiplication in fp16; it takes no conversions, so each SiLU cuts the graph in
 two places. In fp16 throughout, the result is rounded once more: off by one or two of fp16's last digits. In fp32
-nothing is converted and there is nothing to gain. Hardsigmoid is x / 6 + 1/2, cut off at 0 and 1.
+nothing is converted and there is nothing to gain. Hardsigmoid is x / 6 + 1/2, cut off at 0 and 1: PyTorch decomposes it
+with whole numbers (x + 3), which ExecuTorch converts outside the delegate, in any dtype.
 
 XNNPACK takes no GELU in fp16. gelu(x) is nearly x * sigmoid(1.5958 x + 0.0714 x^3), its well-known tanh form. Done in
 fp16 it is off by at most 0.0021 between -6 and 6, where eager PyTorch's fp16 GELU is off by 0.0010. Very large inputs
@@ -25,6 +26,10 @@ _CUBIC = 0.044715 * _LINEAR
 def _in_half(site: Site) -> bool:
     """Return whether it gives fp16 and can be replaced by a new tensor."""
     return bool(site.value.dtype == torch.float16) and is_replaceable(site.node)
+
+
+def _in_floats(site: Site) -> bool:
+    return bool(site.value.dtype in (torch.float16, torch.float32)) and is_replaceable(site.node)
 
 
 def _gelu(site: Site) -> Any:
@@ -51,5 +56,5 @@ def _silu(site: Site) -> Any:
 
 
 GELU_TANH = [NodeRewrite([aten.gelu.default], _in_half, _gelu, True)]
-HARDSIGMOID = [NodeRewrite([aten.hardsigmoid.default, aten.hardsigmoid_.default], _in_half, _hardsigmoid, True)]
+HARDSIGMOID = [NodeRewrite([aten.hardsigmoid.default, aten.hardsigmoid_.default], _in_floats, _hardsigmoid, True)]
 SILU = [NodeRewrite([aten.silu.default, aten.silu_.default, aten.glu.default], _in_half, _silu, True)]
