@@ -53,16 +53,16 @@ RESULTS = {
         "the rate by shape in fp32 (below)",
     ),
     "onnxruntime_m4": Result(
-        "MobileNetV1 and DeepLabV3 fp32, DeepLabV3 and BERT-tiny fp16, onnxruntime",
+        "MobileNetV1 and DeepLabV3 in fp32 and fp16, BERT-tiny fp16, onnxruntime",
         "Apple M4",
         "microsoft/onnxruntime#24346",
-        "whole networks: not compared yet",
+        "whole networks (below)",
     ),
     "llama_c1_pro": Result(
         "Llama-3.2-3B, Q4_0, one thread: prefill 7.9 to 12.3, decode 5.9 to 9.1 tokens/s",
         "Arm C1-Pro",
         "published of llama.cpp with KleidiAI",
-        "whole networks: not compared yet",
+        "nothing: int8 and int4 rates of a C1-Pro are not published, and so not predicted",
     ),
     "squeeze_sam": Result(
         "SqueezeSAM by category, fp16 and int8, one core", "a phone, not named", "Arm", "gains and shares (below)"

@@ -10,6 +10,7 @@ What was exported or measured already, in DIR, is not measured again.
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import sme2_kit
 from benchmarks.published import TABLES, refuse_test
@@ -18,6 +19,7 @@ from model_profiling.analysis.sme2.forecast_validation import ForecastValidation
 from model_profiling.analysis.sme2.target import DEFAULT, Target, read_target
 from model_profiling.analysis.sme2.whatif import Prediction
 from model_profiling.base.printing import tell
+from model_profiling.base.units import counted
 from model_profiling.models import registered_models
 from model_profiling.report import markdown
 from model_profiling.report.blocks import Report, Section
@@ -74,6 +76,46 @@ def published_table(work: Path) -> str:
     return "\n".join(lines)
 
 
+# What ONNX Runtime gained from KleidiAI's SME kernels on an M4 (microsoft/onnxruntime#24346). Neither the number of
+# threads is published nor Geekbench's files: these are networks of the same names.
+ONNXRUNTIME = {
+    ("MobileNetV1", "fp32"): 1.28,
+    ("MobileNetV1", "fp16"): 1.23,
+    ("DeepLabV3 MobileNetV2", "fp32"): 1.43,
+    ("DeepLabV3 MobileNetV2", "fp16"): 1.79,
+    ("BERT-tiny", "fp16"): 1.47,
+}
+_NETWORKS: dict[str, dict[str, Any]] = {
+    "MobileNetV1": {"model": "hf:MobileNetV1ForImageClassification"},
+    "DeepLabV3 MobileNetV2": {"model": "hf:MobileNetV2ForSemanticSegmentation", "input_shapes": ["1,3,512,512"]},
+    "BERT-tiny": {
+        "model": "hf:BertModel",
+        "settings": {"hidden_size": 128, "num_attention_heads": 2, "intermediate_size": 512},
+    },
+}
+_THREADS = (1, 4)
+
+
+def onnxruntime_table(work: Path) -> str:
+    """Return what another library gained on whole networks, beside what XNNPACK is predicted to gain of such."""
+    target = read_target(DEFAULT)
+    assert isinstance(target, Target)
+    refuse_test(target, "onnxruntime_m4")
+    heads = [f"predicted, {counted(threads, 'thread')}" for threads in _THREADS]
+    rows = [f"| network | dtype | published | {' | '.join(heads)} |", "|---|---|---:|---:|---:|"]
+    for (network, dtype), gain in ONNXRUNTIME.items():
+        asked: dict[str, Any] = {
+            "dtype": dtype,
+            "rewrites": ["none"],
+            "out": work / f"{network.replace(' ', '-')}-{dtype}",
+        }
+        run = sme2_kit.profile(**_NETWORKS[network], **asked, threads=_THREADS, budget_s=2)
+        found = {run.manifest.experiments[each.experiment].threads: each for each in sme2_kit.forecast(run)}
+        said = [f"{each.ratio:.1f}x ({each.ratio_low:.1f} to {each.ratio_high:.1f})" for each in found.values()]
+        rows.append(f"| {network} | {dtype} | {gain:.2f}x | {' | '.join(said)} |")
+    return "\n".join(rows)
+
+
 def published_categories(stage: Prediction, converting_ms: float) -> dict[str, float]:
     """Return milliseconds by the categories of the published picture: what is none of the first three is Other."""
     ms = {name: share * stage.predicted_ms for name, share in stage.shares.items()}
@@ -124,6 +166,7 @@ def main() -> None:
             return
     if args.only != "switched":
         text = replace_part(text, "squeeze_sam", published_table(args.work))
+        text = replace_part(text, "onnxruntime", onnxruntime_table(args.work))
         for name, table_of in TABLES.items():
             text = replace_part(text, name, table_of())
     PAGE.write_text(text)
