@@ -86,12 +86,11 @@ class Ending:
         time.sleep(0.1)
 
 def command(words):
-    import argparse
-    def run(args):
+    def run():
         ending = Ending()
         del ending
         time.sleep(60)
-    return main.run_guarded(run, argparse.Namespace(debug=False))
+    return main.guarded(run, words)
 
 main.main = command
 enter()

@@ -163,10 +163,10 @@ def test_a_model_of_fixed_shapes_is_fed_step_by_step(tokens: int, room: int, ans
 @pytest.mark.parametrize(
     "changes",
     [
-        {"inputs": (torch.ones(1, 4), torch.arange(4))},
-        {"inputs": (torch.ones(1, 4, dtype=torch.int64),)},
-        {"inputs": (torch.ones(2, 4, dtype=torch.int64), torch.arange(4))},
-        {"inputs": (torch.ones(1, 4, dtype=torch.int64), torch.arange(3, 7))},
+        {"call": ((torch.ones(1, 4), torch.arange(4)), {})},
+        {"call": ((torch.ones(1, 4, dtype=torch.int64),), {})},
+        {"call": ((torch.ones(2, 4, dtype=torch.int64), torch.arange(4)), {})},
+        {"call": ((torch.ones(1, 4, dtype=torch.int64), torch.arange(3, 7)), {})},
         {"module": Adds()},
     ],
 )
