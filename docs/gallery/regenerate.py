@@ -16,7 +16,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -53,8 +52,8 @@ _INSTALLED = re.compile(r"[^\s`\"'<>|(]*?/site-packages/")
 _SECTION = re.compile(r"Section\(\s*([^,]+,[^,]+)")
 _LAYOUT = re.compile(r"<!-- layout (\w+) -->")
 # A gallery shows what a quiet machine measures: a run that varies more than this (MAD, which a few interruptions do not
-# move) is measured again.
-_STEADY_PERCENT, _ATTEMPTS, _PAUSE_S = 5.0, 100, 1.0
+# move) is measured again. On a machine that is never quiet the last is taken, and its report says how much it varies.
+_STEADY_PERCENT, _ATTEMPTS = 10.0, 3
 
 
 def main(wanted: list[str]) -> None:
@@ -124,11 +123,9 @@ def _measure(work: Path, name: str, model: str, dtype: str, runs: int) -> str:
             _kit(work, "run", _pte(name, model, dtype), "--out", run, *counts)
         if _steady(work / run):
             break
-        sys.stderr.write(f"{name}: the machine is busy; measuring again ({attempt + 1} of {_ATTEMPTS})\n")
-        shutil.rmtree(work / run)
-        time.sleep(_PAUSE_S)
-    else:
-        raise SystemExit("error: the machine is too busy for a gallery\n  fix: close other programs and try again")
+        sys.stderr.write(f"{name}: executions vary by more than {_STEADY_PERCENT:g} % ({attempt + 1} of {_ATTEMPTS})\n")
+        if attempt + 1 < _ATTEMPTS:
+            shutil.rmtree(work / run)
     return run
 
 
@@ -141,7 +138,8 @@ def _pte(name: str, model: str, dtype: str) -> str:
 def _steady(run: Path) -> bool:
     """Whether executions varied little; it is the noise that decides, not what was found."""
     experiments = json.loads((run / "metrics.json").read_text())["experiments"].values()
-    return all(experiment["latency"]["mad_percent"] < _STEADY_PERCENT for experiment in experiments)
+    latencies = [experiment["latency"] for experiment in experiments]
+    return all(100 * each["mad_ms"] < _STEADY_PERCENT * each["median_ms"] for each in latencies)
 
 
 def _publish(run: Path, home: Path) -> None:
