@@ -52,6 +52,8 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Turn links to moved files into links on the site, and leave out the words our tests read after `bash`."""
     for source, place in MOVED.items():
         markdown = markdown.replace(f"](../{source}", f"]({place}")
+    if page.file.src_uri in MOVED.values():
+        markdown = markdown.replace("](../docs/", f"]({'../' * page.file.src_uri.count('/')}")
     markdown = markdown.replace(f"]({NOTEBOOK}", "](notebook.md")
     return re.sub(r"^( *```bash)[^\n]*$", r"\1", markdown, flags=re.MULTILINE)
 

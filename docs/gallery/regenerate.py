@@ -74,7 +74,8 @@ def main(wanted: list[str]) -> None:
         if not wanted:
             _kit(work, "report", *runs, "--html", "--out", "combined/report.md")
             _publish(work / "combined", made / "combined")
-            (made / "tune_toy_cnn.txt").write_text(_kit(work, "tune", "toy_cnn", "--dtype", "fp32").stdout)
+            tuned = _kit(work, "tune", "toy_cnn", "--dtype", "fp32").stdout
+            (made / "tune_toy_cnn.txt").write_text(tuned.replace(f"{ROOT}/", ""))
         # Only now that all of it is there does the old one go.
         for old in [*(HERE.iterdir() if not wanted else ()), *made.iterdir()]:
             if old.is_dir():
