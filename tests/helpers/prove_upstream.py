@@ -83,7 +83,8 @@ def _write(before: bytes, pair: ProvenPair) -> None:
     """Write the table with a pair, in place of what it said of it."""
     pairs = msgspec.json.decode(before, type=list[ProvenPair])
     others = [each for each in pairs if (each.torch, each.executorch) != (pair.torch, pair.executorch)]
-    PROVEN_PATH.write_bytes(b"[\n  " + b",\n  ".join(map(msgspec.json.encode, [*others, pair])) + b"\n]\n")
+    ordered = sorted([*others, pair], key=lambda each: (each.torch, each.executorch))
+    PROVEN_PATH.write_bytes(b"[\n  " + b",\n  ".join(map(msgspec.json.encode, ordered)) + b"\n]\n")
 
 
 if __name__ == "__main__":
